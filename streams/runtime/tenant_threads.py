@@ -6,6 +6,8 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Generator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
 from typing import Any, ParamSpec, TypeVar, overload
 
 from streams.runtime.fair_limit import FairLimit
@@ -29,6 +31,25 @@ KNOWN = 1_000
 """Tenants that are known before those are forgotten that used nothing for long."""
 P = ParamSpec("P")
 T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class _Job:
+    """Work of one thread, and the processor's seconds that it ``took``."""
+
+    function: Callable[[], Any]
+    begun: bool = False
+    abandoned: bool = False
+    took: float = 0.0
+
+    def work(self) -> Any:
+        if self.abandoned:  # before a thread was free
+            return None
+        began = time.thread_time()
+        try:
+            return self.function()
+        finally:
+            self.took = time.thread_time() - began
 
 
 class TenantThreads:
@@ -69,21 +90,25 @@ class TenantThreads:
     async def _run(
         self, tenant: str, function: Callable[..., Any], *args: Any, **named: Any
     ) -> Any:
-        took = 0.0
+        job = _Job(partial(function, *args, **named))
+        held = asyncio.create_task(self._held(tenant, job), name=f"job of {tenant}")
+        held.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
+        try:
+            return await asyncio.shield(held)
+        except asyncio.CancelledError:
+            # A thread cannot be ended: its place stays taken until it has ended.
+            job.abandoned = True
+            if not job.begun:
+                held.cancel()
+            raise
 
-        def work() -> Any:
-            nonlocal took
-            began = time.thread_time()
-            try:
-                return function(*args, **named)
-            finally:
-                took = time.thread_time() - began
-
+    async def _held(self, tenant: str, job: _Job) -> Any:
         async with self._place(tenant) as turn, self._turns.of(tenant):
+            job.begun = True
             try:
-                return await asyncio.to_thread(work)
+                return await asyncio.to_thread(job.work)
             finally:
-                turn.rest = self._charge(tenant, took)
+                turn.rest = self._charge(tenant, job.took)
 
     @asynccontextmanager
     async def _place(self, tenant: str) -> AsyncIterator[Turn]:

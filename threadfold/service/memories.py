@@ -24,23 +24,24 @@ from projections.errors import (
 from projections.events import types as events
 from projections.events.times import parse_micros, present, time_at
 from projections.memory.resolution import Record
-from projections.names import Key, Position, make_key, one_line, users_log
+from projections.names import Key, make_key, one_line, users_log
 from projections.policy.policy import Policy
-from streams.log.history import event_of
 from streams.memory.by_time import Part, read_within
 from streams.memory.erasures import erased_by
 from streams.memory.store import Filter, Stats
 from streams.memory.stores import open_store
 from streams.memory.turn_feed import TurnFeed
 from streams.memory.turns import SqliteTurns
+from streams.runtime.keyed_limit import KeyedLimit
 from streams.runtime.steps import Steps, one_step, timed
 from threadfold.service.append_result import Appended, Applied
 from threadfold.service.conversation_reader import unknown
 from threadfold.service.conversations import ConversationService
+from threadfold.service.documents import PATIENCE
 from threadfold.service.memory_cursors import Page, cursor_of, place_of
 from threadfold.service.memory_models import MemoryModels, ModelCounts
 from threadfold.service.recall import Answer, Question, Recall
-from threadfold.service.saved_memories import Made, Saved, drafted, flat_event
+from threadfold.service.saved_memories import Made, Saved, drafted, first_of, flat_event
 from threadfold.service.unstored import Unstored
 from threadfold.service.use_counts import UseCounts
 from threadfold.service.whose import Whose
@@ -51,6 +52,8 @@ KINDS = ("record", "composite", "skill")
 T = TypeVar("T")
 MANY = 50
 """A list of more saves is drafted in another process: 500 take 30 ms."""
+READS = 4
+"""Searches and reads of one tenant at a time: each holds hundreds of records up to its end."""
 Charge = Callable[[Sequence[Appended]], None]
 
 
@@ -87,6 +90,7 @@ class Memories:
         )
         models = self.models
         searched = self.store, self.turns, self.turn_feed, models.vectors, models.turn_vectors
+        self._turns = KeyedLimit(READS, PATIENCE)
         self.recall = Recall(*searched, models.searches)
         self.use_counts = UseCounts(backend.append, wanted=backend.settings.memory_use_counts)
 
@@ -166,7 +170,7 @@ class Memories:
             status = "created" if text is None else "confirmed" if text == one.text else "revised"
             about = one
             if done.status == "duplicate":
-                about = await self._first(one, done.position)
+                about = await first_of(self._backend.log, one, done.position)
             if (about.memory_id, about.text) != (one.memory_id, one.text):
                 status = "duplicate"
             elif done.status not in ("applied", "duplicate"):
@@ -175,16 +179,6 @@ class Memories:
                 before[one.memory_id] = one.text
             answers.append({"id": about.memory_id, "status": status})
         return answers
-
-    async def _first(self, repeat: Saved, position: Position) -> Saved:
-        """The save that another one repeats; itself where the log does not have the first any
-        more.
-        """
-        raw = (await self._backend.log.read([position])).get(position)
-        event = None if raw is None else event_of(raw, repeat.key, self._backend.keys)
-        if not isinstance(event, events.MemorySavedEvent | events.SkillSavedEvent):
-            return repeat
-        return repeat._replace(data=event.data)
 
     async def _texts_of(self, made: Sequence[tuple[Key, events.Learnt]]) -> dict[str, str]:
         """What the records say that are there already, by id."""
@@ -350,9 +344,10 @@ class Memories:
         filled; raises what keeps it from being fed, or :class:`WaitTimedOut`.
         """
         await self._fed(self.recall.patience.of(self.feed) if soon else None)
-        before, weights = self._emptied, self._policy(question.only.tenant).recall_weights
-        question = replace(question, only=self._unerased(question.only))
-        return self._whole(await self.recall.ask(question, weights), before)
+        async with self._turns.of(question.only.tenant):
+            before, weights = self._emptied, self._policy(question.only.tenant).recall_weights
+            question = replace(question, only=self._unerased(question.only))
+            return self._whole(await self.recall.ask(question, weights), before)
 
     def _policy(self, tenant: str) -> Policy:
         state = self._backend.control.state
@@ -364,8 +359,9 @@ class Memories:
 
     async def _read(self, work: Callable[..., Steps[T]], only: Filter, *args: object) -> T:
         await self._fed()
-        before, only = self._emptied, self._unerased(only)
-        return self._whole(await self.recall.apart(only.tenant, work, only, *args), before)
+        async with self._turns.of(only.tenant):
+            before, only = self._emptied, self._unerased(only)
+            return self._whole(await self.recall.apart(only.tenant, work, only, *args), before)
 
     def _unerased(self, only: Filter) -> Filter:
         """Without what logs say whose erasure has begun: the store may not know of it yet."""

@@ -15,7 +15,9 @@ from projections.fold.memory_acceptance import MAX_TEXT
 from projections.memory.identity import id_of, normalize
 from projections.memory.private_text import all_without_private, is_marked, without_private
 from projections.memory.valid_times import valid_times
-from projections.names import Key
+from projections.names import Key, Position
+from streams.log.history import event_of
+from streams.log.kafka_log import KafkaLog
 from threadfold.service.append_result import Appended
 from threadfold.service.drafts import Drafter
 from threadfold.service.spill import Drafts
@@ -114,3 +116,14 @@ def _public(data: events.SkillSaved) -> events.SkillSaved:
         doc_markdown=without_private(data.doc_markdown),
         preconditions=all_without_private(data.preconditions),
     )
+
+
+async def first_of(log: KafkaLog, repeat: Saved, position: Position) -> Saved:
+    """The save at this position, which another one repeats; that one where the log does not have
+    the first any more. Raises ``KafkaUnavailable``.
+    """
+    raw = (await log.read([position])).get(position)
+    event = None if raw is None else event_of(raw, repeat.key, log.seals)
+    if not isinstance(event, events.MemorySavedEvent | events.SkillSavedEvent):
+        return repeat
+    return repeat._replace(data=event.data)

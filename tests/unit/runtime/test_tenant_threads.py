@@ -94,6 +94,28 @@ async def test_a_tenant_that_is_not_alone_has_a_share_of_its_threads_time(
     assert await seconds("noisy", "quiet") > 2 * 0.02 / tenant_threads.SHARE
 
 
+async def test_work_of_one_who_left_keeps_its_place_up_to_its_end() -> None:
+    threads, may_go_on, done = TenantThreads(1), threading.Event(), list[str]()
+
+    def work(name: str) -> None:
+        may_go_on.wait(30)
+        done.append(name)
+
+    try:
+        left = asyncio.create_task(threads.run("noisy", work, "begun"))
+        waits = asyncio.create_task(threads.run("noisy", work, "waits"))
+        other = asyncio.create_task(threads.run("quiet", work, "quiet"))
+        await asyncio.sleep(0.05)
+        for one in (left, waits):
+            one.cancel()
+        await asyncio.wait([left, waits], timeout=10)
+        assert left.cancelled() and waits.cancelled() and not other.done() and not done
+    finally:
+        may_go_on.set()
+    await other
+    assert done == ["begun", "quiet"]
+
+
 def test_steps_come_to_the_same_however_they_are_taken() -> None:
     def steps() -> Steps[int]:
         yield

@@ -177,7 +177,7 @@ async def post_search(request: Request, caller: Caller, body: MemorySearch) -> R
         facts=body.profile == "facts",
     )
     memories = _memories(request, caller)
-    answer = await memories.ask(question)
+    answer = await caller.while_here(memories.ask(question))
     given, document = await memories.recall.apart(
         only.tenant, answered, answer, body.max_tokens, explain=body.explain
     )
