@@ -4,15 +4,13 @@ message, or went on from an earlier checkpoint: over a real gateway, with LangGr
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from typing import Any
 from uuid import uuid4
 
 import pytest
 
 pytest.importorskip("langgraph", reason="langgraph is not installed (the extra langgraph)")
-from langchain_core.language_models.fake_chat_models import GenericFakeChatModel
 from langchain_core.messages import (
     AIMessage,
     BaseMessage,
@@ -21,12 +19,11 @@ from langchain_core.messages import (
     SystemMessage,
     ToolMessage,
 )
-from langchain_core.tools import tool
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph.message import REMOVE_ALL_MESSAGES
-from langgraph.prebuilt import create_react_agent
 
 from streams.settings.settings import Settings
+from tests.support.graphs import CORRECTED, Thread, call, shown
 from tests.support.platform import SUMMARIZING, Platform, running_platform
 from tests.support.worker import until
 from threadfold_client import AsyncClient, Conflict
@@ -46,85 +43,6 @@ async def platform(settings: Settings) -> AsyncIterator[Platform]:
 async def client(platform: Platform) -> AsyncIterator[AsyncClient]:
     async with AsyncClient(platform.url, platform.key) as made:
         yield made
-
-
-class Scripted(GenericFakeChatModel):
-    """A chat model that says what it is told to, and remembers what it was sent."""
-
-    sent: Any = None
-
-    def _generate(self, messages: list[BaseMessage], *args: Any, **kwargs: Any) -> Any:
-        self.sent.append(list(messages))
-        return super()._generate(messages, *args, **kwargs)
-
-    def bind_tools(self, tools: Any, **kwargs: Any) -> Any:
-        return self
-
-
-@tool
-def refund(eur: int) -> str:
-    """Pay it back."""
-    return f"refunded {eur}"
-
-
-def call(eur: int, id_: str = "ai1") -> AIMessage:
-    return AIMessage("", id=id_, tool_calls=[{"name": "refund", "args": {"eur": eur}, "id": "c1"}])
-
-
-class Thread:
-    """A thread of a graph that asks before it calls tools; each of its processes has a memory of
-    its own.
-    """
-
-    def __init__(self, client: AsyncClient, script: Sequence[AIMessage], **options: Any) -> None:
-        self.id = f"e-{uuid4().hex[:12]}"
-        self.client = client
-        self.model = Scripted(messages=iter(script), sent=[])
-        self.saver = InMemorySaver()
-        self._options = options
-        self.config: Any = {"configurable": {"thread_id": self.id}}
-        self.graph = self.another_process()
-
-    def another_process(self) -> Any:
-        memory = ThreadfoldMemory(self.client, **self._options)
-        self.graph = create_react_agent(
-            self.model,
-            [refund],
-            checkpointer=self.saver,
-            pre_model_hook=memory.before_model,
-            post_model_hook=memory.after_model,
-            interrupt_before=["tools"],
-        )
-        return self.graph
-
-    async def say(self, text: str, id_: str | None = None) -> None:
-        await self.graph.ainvoke({"messages": [HumanMessage(text, id=id_)]}, self.config)
-
-    async def go_on(self) -> None:
-        while (await self.graph.aget_state(self.config)).next:
-            await self.graph.ainvoke(None, self.config)
-
-    async def change(self, *messages: BaseMessage) -> None:
-        await self.graph.aupdate_state(self.config, {"messages": list(messages)}, as_node="agent")
-
-    async def window(self) -> list[str]:
-        last = (await self.client.history(self.id, limit=1, wait="applied")).events[0]
-        return shown(await ThreadfoldMemory(self.client).window(self.id, after=last["position"]))
-
-    async def rollbacks(self) -> int:
-        found = await self.client.history(self.id, limit=500, wait="applied")
-        return [event["type"] for event in found.events].count("rollback")
-
-
-def shown(messages: Sequence[BaseMessage]) -> list[str]:
-    """Texts; of calls their arguments."""
-    return [
-        str(m.tool_calls[0]["args"]) if isinstance(m, AIMessage) and m.tool_calls else str(m.text)
-        for m in messages
-    ]
-
-
-CORRECTED = ["refund 4711", "{'eur': 40}", "refunded 40"]
 
 
 @pytest.mark.parametrize("trim", [False, True], ids=["state-kept", "state-trimmed"])
@@ -160,22 +78,6 @@ async def test_a_message_that_was_changed_and_changed_back_is_shown_as_it_is(
             sent = await memory.before_model(state, thread.config)
             assert shown(sent["llm_input_messages"])[:2] == ["refund 4711", f"{{'eur': {eur}}}"]
     assert await thread.rollbacks() == 4
-
-
-async def test_several_processes_that_meet_a_change_at_once_follow_it_once(
-    client: AsyncClient,
-) -> None:
-    thread = Thread(client, [call(4000)])
-    await thread.say("refund 4711", "h1")
-    told = ToolMessage("refunded 40", tool_call_id="c1", id="t1")
-    state = {"messages": [HumanMessage("refund 4711", id="h1"), call(40), told]}
-    memories = [ThreadfoldMemory(client) for _ in range(4)]
-    windows = await asyncio.gather(*(m.before_model(state, thread.config) for m in memories))
-    assert [shown(one["llm_input_messages"]) for one in windows] == [CORRECTED] * 4
-    assert await thread.window() == CORRECTED
-    state["messages"][2] = ToolMessage("refunded 39", tool_call_id="c1", id="t1")
-    sent = await ThreadfoldMemory(client).before_model(state, thread.config)
-    assert shown(sent["llm_input_messages"]) == [*CORRECTED[:2], "refunded 39"]
 
 
 @pytest.mark.parametrize("another", [False, True], ids=["same-process", "another-process"])
@@ -299,45 +201,6 @@ async def test_the_same_state_again_changes_nothing_in_any_process(client: Async
     )
 
 
-async def test_what_others_append_stays_and_a_change_before_it_is_an_error(
-    client: AsyncClient,
-) -> None:
-    thread = Thread(client, [AIMessage(f"a{i}", id=f"ai{i}") for i in (1, 2)])
-    await thread.say("h1", "h1")
-    await client.append(thread.id, {"type": "message", "role": "user", "content": "from the shop"})
-    await thread.say("h2", "h2")
-    assert shown(thread.model.sent[-1]) == ["h1", "a1", "from the shop", "h2"]
-    for _ in range(2):
-        with pytest.raises(Conflict, match=r"message ai1 was changed.*others have appended.*back"):
-            await thread.change(AIMessage("a1 is wrong", id="ai1"))
-            await thread.say("h3", "h3")
-    await thread.change(AIMessage("a1", id="ai1"), RemoveMessage(id="h3"))
-    assert await thread.rollbacks() == 0
-
-
-async def test_what_others_append_while_the_conversation_goes_back_stays(
-    client: AsyncClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    thread = Thread(client, [AIMessage("a1", id="ai1")])
-    await thread.say("h1", "h1")
-    append, shop = client.append, {"type": "message", "role": "user", "content": "from the shop"}
-
-    async def late(conversation: str, events: Any, **options: Any) -> Any:
-        monkeypatch.undo()
-        await append(conversation, shop, wait="applied")
-        return await append(conversation, events, **options)
-
-    state = {"messages": [HumanMessage("h1", id="h1"), AIMessage("a1 is wrong", id="ai1")]}
-    monkeypatch.setattr(client, "append", late)
-    memory = ThreadfoldMemory(client)
-    with pytest.raises(Conflict, match="other events came"):
-        await memory.before_model(state, thread.config)
-    for one in (memory, ThreadfoldMemory(client)):
-        with pytest.raises(Conflict, match="message ai1 was changed"):
-            await one.before_model(state, thread.config)
-    assert await thread.window() == ["h1", "a1", "from the shop"]
-
-
 async def test_a_thread_that_an_earlier_release_began_follows_changes_and_says_where_it_cannot(
     client: AsyncClient,
 ) -> None:
@@ -366,17 +229,6 @@ async def test_a_state_that_has_only_what_is_new_keeps_the_conversation(
         await thread.say(f"h{i}", f"h{i}")
     assert shown(thread.model.sent[-1]) == ["h1", "a1", "h2", "a2", "h3"]
     assert await thread.rollbacks() == 0
-
-
-async def test_a_rollback_by_the_application_stays(client: AsyncClient) -> None:
-    thread = Thread(client, [AIMessage(f"a{i}", id=f"ai{i}") for i in (1, 2, 3, 4)])
-    await thread.say("h1", "h1")
-    await thread.say("h2", "h2")
-    await client.rollback(thread.id, "langgraph-ai1")
-    for text in ("h3", "h4"):
-        thread.another_process()
-        await thread.say(text, text)
-    assert shown(thread.model.sent[-1]) == ["h1", "a1", "h3", "a3", "h4"]
 
 
 async def test_a_graphs_own_node_may_append_parts_again_and_changes_are_followed(
@@ -441,3 +293,92 @@ async def test_a_trimmed_state_with_calls_that_the_window_renames_changes_nothin
     ]
     found = await client.history(thread, limit=500, wait="applied")
     assert "rollback" not in [event["type"] for event in found.events]
+
+
+@pytest.mark.parametrize("trim", [False, True], ids=["state-kept", "state-trimmed"])
+@pytest.mark.parametrize("another", [False, True], ids=["same-process", "another-process"])
+async def test_the_result_of_a_call_whose_id_was_changed_is_shown(
+    client: AsyncClient, another: bool, trim: bool
+) -> None:
+    thread = Thread(client, [call(40), AIMessage("done", id="ai2")], trim_state=trim)
+    await thread.say("refund 4711")
+    if another:
+        thread.another_process()
+    renamed = call(40)
+    renamed.tool_calls[0]["id"] = "c2"
+    await thread.change(renamed)
+    await thread.go_on()
+    assert shown(thread.model.sent[-1]) == CORRECTED
+    assert [m.tool_call_id for m in thread.model.sent[-1] if isinstance(m, ToolMessage)] == ["c2"]
+    assert await thread.rollbacks() == 1
+
+
+@pytest.mark.parametrize("trim", [False, True], ids=["state-kept", "state-trimmed"])
+async def test_a_call_of_another_tool_is_shown_as_a_person_corrected_it(
+    client: AsyncClient, trim: bool
+) -> None:
+    thread = f"e-{uuid4().hex[:12]}"
+    config: Any = {"configurable": {"thread_id": thread}}
+    memory = ThreadfoldMemory(client, trim_state=trim)
+    human, told = HumanMessage("refund", id="h1"), ToolMessage("x", tool_call_id="c1", id="t1")
+    await memory.after_model({"messages": [human, call(40)]}, config)
+    other = call(40)
+    other.tool_calls[0]["name"] = "cancel.all"
+    for one in (memory, ThreadfoldMemory(client, trim_state=trim)):
+        await one.before_model({"messages": [human, other, told]}, config)
+        (said,) = (m for m in await one.window(thread) if isinstance(m, AIMessage))
+        assert said.tool_calls[0]["name"] == "cancel_all"
+    types = [event["type"] for event in (await client.history(thread, wait="applied")).events]
+    assert types.count("rollback") == 1
+
+
+async def test_a_trimmed_state_with_long_and_repeated_ids_of_calls_changes_nothing(
+    client: AsyncClient,
+) -> None:
+    thread = f"e-{uuid4().hex[:12]}"
+    config: Any = {"configurable": {"thread_id": thread}}
+    ids = ["x" * 60, "c-1", "c-1", "y-1-" + "2" * 50]
+    calls = [
+        {"name": "look at " + "z" * 70, "args": {"n": n}, "id": id_} for n, id_ in enumerate(ids)
+    ]
+    state: list[BaseMessage] = [
+        HumanMessage("look", id="h1"),
+        AIMessage("", id="ai1", tool_calls=calls),
+        *(ToolMessage("seen", tool_call_id=id_, id=f"t{n}") for n, id_ in enumerate(ids)),
+    ]
+    for n in range(3):
+        memory = ThreadfoldMemory(client, trim_state=True)
+        state = (await memory.before_model({"messages": state}, config))["messages"][1:]
+        state += [AIMessage(f"a{n}", id=f"a{n}"), HumanMessage(f"h{n}", id=f"n{n}")]
+    found = await client.history(thread, limit=500, wait="applied")
+    assert "rollback" not in [event["type"] for event in found.events]
+
+
+async def test_a_cleared_chat_shows_nothing_of_before_and_a_fork_to_before_it_does(
+    client: AsyncClient,
+) -> None:
+    thread = Thread(client, [AIMessage(f"a{i}", id=f"ai{i}") for i in (1, 2, 3, 4, 5)])
+    await thread.say("secret", "h1")
+    before = (await thread.graph.aget_state(thread.config)).config
+    fresh = {"messages": [RemoveMessage(id=REMOVE_ALL_MESSAGES), HumanMessage("fresh", id="h2")]}
+    await thread.graph.ainvoke(fresh, thread.config)
+    assert shown(thread.model.sent[-1]) == ["fresh"]
+    fork = {"messages": [HumanMessage("fork", id="h3")]}
+    await thread.graph.ainvoke(fork, before)
+    assert shown(thread.model.sent[-1]) == ["secret", "a1", "fork"]
+    thread.another_process()
+    await thread.say("and?", "h4")
+    assert shown(thread.model.sent[-1]) == ["secret", "a1", "fork", "a3", "and?"]
+    empty = {"messages": [RemoveMessage(id=REMOVE_ALL_MESSAGES)]}
+    await thread.graph.ainvoke(empty, thread.config)
+    assert shown(thread.model.sent[-1]) == []
+
+
+async def test_a_graph_without_a_checkpointer_keeps_its_conversation_in_one_process(
+    client: AsyncClient,
+) -> None:
+    thread = Thread(client, [AIMessage(f"a{i}", id=f"ai{i}") for i in (1, 2)])
+    thread.graph.checkpointer = None
+    await thread.say("h1", "h1")
+    await thread.say("h2", "h2")
+    assert shown(thread.model.sent[-1]) == ["h1", "a1", "h2"]

@@ -30,6 +30,7 @@ from langgraph.graph.message import REMOVE_ALL_MESSAGES  # noqa: E402
 from threadfold_client import Conflict  # noqa: E402
 from threadfold_client.adapters.kept import shown_messages  # noqa: E402
 from threadfold_client.adapters.langchain_messages import to_event, to_messages  # noqa: E402
+from threadfold_client.adapters.langgraph_history import is_lost, is_ours, since  # noqa: E402
 from threadfold_client.adapters.langgraph_log import (  # noqa: E402
     BEGIN,
     ROLLBACK,
@@ -38,12 +39,9 @@ from threadfold_client.adapters.langgraph_log import (  # noqa: E402
     cannot_follow,
     differ,
     event_id,
-    is_lost,
-    is_ours,
     key_of,
     mark_of,
     read_log,
-    since,
     why_not,
 )
 from threadfold_client.adapters.sessions import check_applied  # noqa: E402
@@ -61,14 +59,25 @@ ATTEMPTS = 10
 """Attempts to go back while others append."""
 
 
+_Step = tuple[str, int]
+"""The namespace of a graph with a checkpointer, and the number of a step of its thread."""
+
+
 @dataclass
 class _Known:
-    """What this process knows of a conversation: the marks of its messages by key, as they were
-    appended, and the last one's position.
+    """What this process knows of a conversation: the last known position, the marks of its messages
+    by key, as they were appended, and the step in which they were.
+
+    Up to position ``seen`` it knows the others' events. It has ``sent`` these ids since. ``stale``:
+    others have changed what the log has of the state.
     """
 
     position: str | None = None
     marks: dict[str, str] = field(default_factory=dict)
+    step: _Step | None = None
+    seen: str | None = None
+    sent: set[str] = field(default_factory=set)
+    stale: bool = False
 
 
 class ThreadfoldMemory:
@@ -103,14 +112,8 @@ class ThreadfoldMemory:
             Conflict: the graph changed or removed a message, and the conversation cannot go back to
                 before it.
         """
-        conversation = _thread(config)
-        known = self._known.get(conversation)
-        if known and known.position:
-            later = await since(self._client, conversation, known.position)
-            if any(map(is_ours, later)):
-                known.marks = {}  # another process went on with it
-        whole = not self._trim_state
-        position = await self.append(conversation, state["messages"], whole=whole)
+        conversation, whole = _thread(config), not self._trim_state
+        position = await self._append(conversation, state["messages"], whole, _step_of(config))
         window = await self.window(conversation, after=position)
         if not self._trim_state:
             return {"llm_input_messages": window}
@@ -122,8 +125,8 @@ class ThreadfoldMemory:
 
     async def after_model(self, state: Any, config: RunnableConfig) -> dict[str, Any]:
         """Append the model's answer; changes nothing of the state."""
-        whole = not self._trim_state
-        await self.append(_thread(config), state["messages"], whole=whole)
+        conversation, whole = _thread(config), not self._trim_state
+        await self._append(conversation, state["messages"], whole, _step_of(config))
         return {}
 
     async def append(
@@ -140,26 +143,7 @@ class ThreadfoldMemory:
             Conflict: a message was changed or removed, and the conversation cannot go back to
                 before it.
         """
-        by_key: dict[str, BaseMessage] = {}
-        for message in messages:
-            if (message.id or "").startswith(_WINDOW):
-                _check_given(conversation, message)
-                whole = False  # the state was trimmed: it lacks messages that were not removed
-                continue
-            message.id = message.id or str(uuid4())
-            by_key[key_of(message.id)] = message
-        marks = {key: mark_of(m, renamed=self._trim_state) for key, m in by_key.items()}
-        known = self._known.setdefault(conversation, _Known())
-        self._known.move_to_end(conversation)
-        if len(self._known) > MAX_THREADS:
-            self._known.popitem(last=False)
-        fresh = _fresh(known.marks, marks, whole)
-        if fresh is not None:
-            await self._send(conversation, known, [_with_id(by_key[key]) for key in fresh])
-        elif marks:
-            await self._follow(conversation, known, by_key, marks, whole)
-        known.marks = marks if whole else known.marks | marks
-        return known.position
+        return await self._append(conversation, messages, whole)
 
     async def window(self, conversation: str, *, after: str | None = None) -> list[BaseMessage]:
         """The bounded window as LangChain's messages. It includes ``after``; by default what was
@@ -173,6 +157,47 @@ class ThreadfoldMemory:
             )
         )
 
+    async def _append(
+        self,
+        conversation: str,
+        messages: Sequence[BaseMessage],
+        whole: bool,
+        step: _Step | None = None,
+    ) -> str | None:
+        by_key: dict[str, BaseMessage] = {}
+        for message in messages:
+            if (message.id or "").startswith(_WINDOW):
+                _check_given(conversation, message)
+                whole = False  # the state was trimmed: it lacks messages that were not removed
+                continue
+            message.id = message.id or str(uuid4())
+            by_key[key_of(message.id)] = message
+        marks = {key: mark_of(m, renamed=self._trim_state) for key, m in by_key.items()}
+        known = self._known.setdefault(conversation, _Known())
+        self._known.move_to_end(conversation)
+        if len(self._known) > MAX_THREADS:
+            self._known.popitem(last=False)
+        await self._look(conversation, known)
+        cleared = whole and _is_cleared(known, marks, step)
+        fresh = None if known.stale else _fresh(known.marks, marks, whole)
+        if fresh is not None:
+            await self._send(conversation, known, [_with_id(by_key[key]) for key in fresh])
+        elif marks or cleared:
+            await self._follow(conversation, known, by_key, marks, whole, cleared)
+        known.marks = marks if whole or known.stale else known.marks | marks
+        known.step, known.stale = step, False
+        return known.position
+
+    async def _look(self, conversation: str, known: _Known) -> None:
+        """Look at what others appended since the last look."""
+        if known.position is None:
+            return
+        later = await since(self._client, conversation, known.seen, after=known.position)
+        if any(is_ours(event) and event["id"] not in known.sent for event in later):
+            known.stale = True
+        known.seen = later[0]["position"] if later else known.seen
+        known.sent.clear()
+
     async def _follow(
         self,
         conversation: str,
@@ -180,6 +205,7 @@ class ThreadfoldMemory:
         by_key: Mapping[str, BaseMessage],
         marks: Mapping[str, str],
         whole: bool,
+        cleared: bool,
     ) -> None:
         """Append what the log does not have of a state; go back first if it has something else."""
         log = await read_log(
@@ -190,9 +216,9 @@ class ThreadfoldMemory:
             after=known.position,
             renamed=self._trim_state,
         )
-        known.position = log.newest or known.position
+        known.seen = known.position = log.newest or known.position
         held = {key: mark for key, mark in marks.items() if key not in log.dropped}
-        found = differ(log, held, whole=whole)
+        found = differ(log, held, whole=whole, cleared=cleared)
         rest = [by_key[key] for key in found.rest]
         to = _target(conversation, log, found, by_key, whole)
         if to is not None and log.newest is not None:
@@ -228,7 +254,7 @@ class ThreadfoldMemory:
             except Conflict as error:
                 if attempt == ATTEMPTS:
                     raise
-                later = await since(self._client, conversation, newest)
+                later = await since(self._client, conversation, newest, after=newest)
                 expect = later[0]["position"] if later else newest
                 lost = next(filter(is_lost, later), None)
                 if lost is not None:
@@ -250,6 +276,7 @@ class ThreadfoldMemory:
         for begin in range(0, len(events), MAX_MESSAGES):
             part = events[begin : begin + MAX_MESSAGES]
             checked = expect if begin == 0 else None
+            known.sent.update(event["id"] for event in part)
             wait = None if checked is None else "applied"
             answer = await self._client.append(conversation, part, wait=wait, expect=checked)
             if checked is not None:
@@ -268,6 +295,25 @@ def _thread(config: RunnableConfig) -> str:
             " names the conversation"
         )
     return str(thread)
+
+
+def _step_of(config: RunnableConfig) -> _Step | None:
+    """The step that a graph with a checkpointer is in, None of another one."""
+    options, about = config.get("configurable") or {}, config.get("metadata") or {}
+    step = about.get("langgraph_step")
+    if step is None or not options.get("__pregel_checkpointer"):
+        return None
+    # The last part is the node's.
+    return str(options.get("checkpoint_ns") or "").rpartition("|")[0], step
+
+
+def _is_cleared(known: _Known, marks: Mapping[str, str], step: _Step | None) -> bool:
+    """Whether a graph goes on with a thread without any of the messages that it had. One that
+    begins anew, without its past, begins with the first step again.
+    """
+    if step is None or known.step is None or not known.marks.keys().isdisjoint(marks):
+        return False
+    return bool(known.marks) and step[0] == known.step[0] and step[1] > known.step[1]
 
 
 def _fresh(

@@ -5,42 +5,41 @@ part, because the graph changed or removed a message.
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from hashlib import sha256
 from typing import Any, NamedTuple
 
 import msgspec
 from langchain_core.messages import BaseMessage
 
-from threadfold_client import AsyncClient, Conflict, NotFound
+from threadfold_client import AsyncClient, Conflict
 from threadfold_client.adapters.langchain_messages import visible
+from threadfold_client.adapters.langgraph_history import PREFIX, Backwards, is_lost
 
 BEGIN = "threadfold-client.langgraph.v1"
 """The type of the event that a state's messages begin behind: the place to go back to before the
 first of them. What is older belongs to an earlier state of the thread, or to none.
 """
-ROLLBACK = "langgraph-rollback-"
+ROLLBACK = f"{PREFIX}rollback-"
 """What the ids of a graph's rollbacks begin with; others' are for good."""
 MAX_ID = 256
 SPARE = 100
 """Messages that are looked through beyond as many as there are in a list that may be a part."""
-PAGE = 100
-_PREFIX = "langgraph-"
 _AGAIN = re.compile(r"~again-[0-9a-f]{12}$")
-_POSITION = re.compile(r"\d+-\d+")
-_UNDONE = frozenset(
-    {"message", "tool.result", "suspension", "resolution", "conversation.opened", "event.dropped"}
-)
-"""Types of events that a rollback must not take from others."""
+_NO_NAME = re.compile(r"[^A-Za-z0-9_-]")
+_NUMBER = re.compile(r"(-[0-9]*)+\Z")
 
 
 class Logged(NamedTuple):
-    """An event that stands in the log; ``key`` and ``mark`` are those of a graph's message."""
+    """An event that stands in the log; ``key`` and ``mark`` are those of a graph's message. A
+    rollback must not take it from others if it ``is_lost`` then.
+    """
 
     type: str
     position: str
     key: str | None
     mark: str
+    is_lost: bool
 
 
 class Reading(NamedTuple):
@@ -70,7 +69,7 @@ def event_id(message_id: str, again: str = "") -> str:
     """A message's event id; of a long one with a digest, so that no two become one. ``again`` makes
     it another one.
     """
-    plain = f"{_PREFIX}{message_id}"
+    plain = f"{PREFIX}{message_id}"
     if again:
         return f"{key_of(message_id)}~again-{again}"
     return plain if len(plain) <= MAX_ID else _hashed(message_id)
@@ -78,13 +77,13 @@ def event_id(message_id: str, again: str = "") -> str:
 
 def key_of(message_id: str) -> str:
     """What the event ids of one message have in common."""
-    plain = f"{_PREFIX}{message_id}"
+    plain = f"{PREFIX}{message_id}"
     return plain if len(plain) <= MAX_ID - 20 else _hashed(message_id)
 
 
 def mark_of(message: BaseMessage, *, renamed: bool = False) -> str:
-    """A digest of what a model is sent of a message; ``renamed``: without names of tools, which a
-    window changes for a provider.
+    """A digest of what a model is sent of a message; ``renamed``: names of tools and ids of calls
+    count as far as a window leaves them as they are, which changes them for a provider.
     """
     return _mark(visible(message), renamed)
 
@@ -107,11 +106,10 @@ async def read_log(
     """
     missing, seen = set(wanted), 0
     found: list[Logged] = []
-    newest: str | None = None
     gone: dict[str, bool] = {}
-    async for event, undone in _backwards(client, conversation, after):
-        newest = newest or event["position"]
-        if event.get("spill") and event["id"].startswith(_PREFIX):
+    log = Backwards(client, conversation, after)
+    async for event, undone in log.events():
+        if event.get("spill") and event["id"].startswith(PREFIX):
             event = await client.event(conversation, event["position"])  # history has a preview
         one = _logged(event, renamed)
         if undone is not None:
@@ -128,35 +126,18 @@ async def read_log(
     for one in found:
         gone.pop(one.key or "", None)
     left = frozenset(key for key, by_graph in gone.items() if by_graph)
-    return Reading(found[::-1], newest, left, frozenset(gone) - left)
+    return Reading(found[::-1], log.newest, left, frozenset(gone) - left)
 
 
-async def since(client: AsyncClient, conversation: str, position: str) -> list[dict[str, Any]]:
-    """What came after a position, newest first."""
-    found: list[dict[str, Any]] = []
-    async for event, _ in _backwards(client, conversation, position, page=10):
-        if _order(event["position"]) <= _order(position):
-            break
-        found.append(event)
-    return found
-
-
-def is_ours(event: Mapping[str, Any]) -> bool:
-    """Whether it changes what the log has of a graph's state."""
-    return event["type"] == "rollback" or str(event["id"]).startswith(_PREFIX)
-
-
-def is_lost(event: Mapping[str, Any]) -> bool:
-    """Whether it is others' and a rollback would take it away."""
-    return event["type"] in _UNDONE and not event["id"].startswith(_PREFIX)
-
-
-def differ(reading: Reading, state: Mapping[str, str], *, whole: bool) -> Difference:
+def differ(
+    reading: Reading, state: Mapping[str, str], *, whole: bool, cleared: bool = False
+) -> Difference:
     """Where the log and the state (marks by key) part.
 
     Args:
         whole: the state has all messages: others that the log has were removed. Otherwise only
             changed ones count.
+        cleared: the state is known to have had what the log has.
     """
     log = reading.events
     mine = [(i, event.key, event.mark) for i, event in enumerate(log) if event.key is not None]
@@ -167,7 +148,7 @@ def differ(reading: Reading, state: Mapping[str, str], *, whole: bool) -> Differ
     keys = list(state)
     shared = [n for n, (_, key, _) in enumerate(mine) if key in state]
     begun = bool(log) and log[0].type == BEGIN
-    is_branch = begun and (not mine or not reading.left.isdisjoint(keys))
+    is_branch = begun and (cleared or not mine or not reading.left.isdisjoint(keys))
     if not shared and not is_branch:
         return Difference(None, keys, begins=True)
     at = 0
@@ -186,8 +167,8 @@ def why_not(log: Sequence[Logged], cut: int, rest: Collection[str], *, whole: bo
     can.
     """
     behind = log[cut:]
-    if any(event.key is None and event.type in _UNDONE for event in behind):
-        return "others have appended to the conversation since"
+    if any(event.is_lost for event in behind):
+        return "others have appended to the conversation, or saved memories in it, since"
     if not whole and any(event.key and event.key not in rest for event in behind):
         return "the state lacks messages that came after it"
     return None if cut else "the conversation has no event before it"
@@ -196,53 +177,18 @@ def why_not(log: Sequence[Logged], cut: int, rest: Collection[str], *, whole: bo
 def cannot_follow(conversation: str, what: str, reason: str) -> Conflict:
     """The error for a change that the conversation cannot follow."""
     return Conflict(
-        f"message {what.removeprefix(_PREFIX)} was changed, moved or removed in the graph's state,"
+        f"message {what.removeprefix(PREFIX)} was changed, moved or removed in the graph's state,"
         f" and conversation {conversation} cannot follow: {reason}. Put the message back as it was,"
         " or give the graph a thread of its own",
         status=409,
     )
 
 
-async def _backwards(
-    client: AsyncClient,
-    conversation: str,
-    after: str | None,
-    page: int = PAGE,
-) -> AsyncIterator[tuple[dict[str, Any], str | None]]:
-    """The log's events, newest first, each with the id of the rollback that abandoned it, None if
-    it stands.
-    """
-    by: str | None = None
-    to = ""
-    place: dict[str, str] = {"after": after} if after else {"wait": "applied"}
-    while True:
-        try:
-            found = await client.history(conversation, limit=page, **place)
-        except NotFound:  # nothing was said in it yet
-            return
-        for event in found.events:
-            if by is not None and _is_target(event, to):
-                by = None
-            if by is None and event["type"] == "rollback":
-                by, to = event["id"], event["to"]
-            yield event, by
-        if found.next_before is None:
-            return
-        place = {"before": found.next_before}
-
-
-def _is_target(event: Mapping[str, Any], to: str) -> bool:
-    """Whether a rollback to this position or id keeps the event."""
-    if _POSITION.fullmatch(to):
-        return _order(event["position"]) <= _order(to)
-    return bool(event["id"] == to)
-
-
 def _logged(event: Mapping[str, Any], renamed: bool) -> Logged:
-    is_own = event["id"].startswith(_PREFIX) and event["type"] in ("message", "tool.result")
-    key = key_of(_AGAIN.sub("", event["id"])[len(_PREFIX) :]) if is_own else None
+    is_own = event["id"].startswith(PREFIX) and event["type"] in ("message", "tool.result")
+    key = key_of(_AGAIN.sub("", event["id"])[len(PREFIX) :]) if is_own else None
     mark = _mark(event, renamed) if is_own else ""
-    return Logged(event["type"], event["position"], key, mark)
+    return Logged(event["type"], event["position"], key, mark, is_lost(event))
 
 
 def _mark(flat: Mapping[str, Any], renamed: bool) -> str:
@@ -254,18 +200,20 @@ def _mark(flat: Mapping[str, Any], renamed: bool) -> str:
         flat.get("tool_call_id"),
         bool(flat.get("is_error")),
         [part for part in parts if part["type"] != "reasoning" and part.get("text") != ""],
-        # A window gives calls the ids that a provider takes.
         [
-            (None if renamed else call["name"], call["arguments"])
+            (*(_as_sent(call) if renamed else (call["name"], call["id"])), call["arguments"])
             for call in flat.get("tool_calls") or ()
         ],
     ]
     return sha256(msgspec.json.encode(said, order="sorted", enc_hook=str)).hexdigest()[:16]
 
 
+def _as_sent(call: Mapping[str, Any]) -> tuple[str, str]:
+    """Of a call's name and id what is the same before and after a window changes them: other
+    characters of a name become ``_``, the end of a long id a digest, and a repeated id is numbered.
+    """
+    return _NO_NAME.sub("_", call["name"])[:64], _NUMBER.sub("", call["id"][:26])
+
+
 def _hashed(message_id: str) -> str:
-    return f"{_PREFIX}{sha256(message_id.encode('utf-8', 'surrogatepass')).hexdigest()}"
-
-
-def _order(position: str) -> int:
-    return int(position.rpartition("-")[2])
+    return f"{PREFIX}{sha256(message_id.encode('utf-8', 'surrogatepass')).hexdigest()}"
