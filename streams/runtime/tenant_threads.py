@@ -27,6 +27,8 @@ SHARE, BURST = 0.25, 0.25
 """Of a processor's time, what a tenant that is not alone may use of its thread, and seconds beyond
 that at once. Who asks now and then never waits for it: a search takes some 10 to 80 ms.
 """
+MOST_DEBT = 0.5
+"""Seconds beyond its burst that count at most: it rests for two seconds."""
 KNOWN = 1_000
 """Tenants that are known before those are forgotten that used nothing for long."""
 P = ParamSpec("P")
@@ -108,18 +110,21 @@ class TenantThreads:
             try:
                 return await asyncio.to_thread(job.work)
             finally:
-                turn.rest = self._charge(tenant, job.took)
+                if turn is not None:
+                    turn.rest = self._charge(tenant, job.took)
 
     @asynccontextmanager
-    async def _place(self, tenant: str) -> AsyncIterator[Turn]:
-        """The tenant's only one, while others are active."""
+    async def _place(self, tenant: str) -> AsyncIterator[Turn | None]:
+        """The tenant's only one, while others are active; None: it needs none, and what it uses
+        does not count.
+        """
         now = self._clock()
         self._others.note(tenant, now)
         if self._others.than(tenant, now - ACTIVE):
             async with self._own.of(tenant) as turn:
                 yield turn
         else:
-            yield Turn()
+            yield None
 
     def _charge(self, tenant: str, seconds: float) -> float:
         """Note what a tenant used; returns how long it has to rest for it."""
@@ -128,7 +133,7 @@ class TenantThreads:
             known = self._used.items()
             self._used = {one: (used, at) for one, (used, at) in known if used > SHARE * (now - at)}
         used, at = self._used.get(tenant, (0.0, now))
-        used = max(0.0, used - SHARE * (now - at)) + seconds
+        used = min(max(0.0, used - SHARE * (now - at)) + seconds, BURST + MOST_DEBT)
         self._used[tenant] = used, now
         return max(0.0, used - BURST) / SHARE
 

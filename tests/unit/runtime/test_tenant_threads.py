@@ -94,6 +94,30 @@ async def test_a_tenant_that_is_not_alone_has_a_share_of_its_threads_time(
     assert await seconds("noisy", "quiet") > 2 * 0.02 / tenant_threads.SHARE
 
 
+async def test_what_a_tenant_used_while_it_was_alone_does_not_count(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(tenant_threads, "BURST", 0.02)
+    threads = TenantThreads()
+
+    def busy(seconds: float) -> None:
+        until = time.thread_time() + seconds
+        while time.thread_time() < until:
+            pass
+
+    for _ in range(5):
+        await threads.run("alone", busy, 0.1)
+    await threads.run("other", str)
+    async with asyncio.timeout(0.5 / tenant_threads.SHARE - 0.5):
+        for _ in range(2):
+            await threads.run("alone", busy, 0.001)
+    # One long piece of work has an end, too.
+    monkeypatch.setattr(tenant_threads, "MOST_DEBT", 0.01)
+    await threads.run("alone", busy, 0.5)
+    async with asyncio.timeout(0.5 / tenant_threads.SHARE - 0.5):
+        await threads.run("alone", str)
+
+
 async def test_work_of_one_who_left_keeps_its_place_up_to_its_end() -> None:
     threads, may_go_on, done = TenantThreads(1), threading.Event(), list[str]()
 
