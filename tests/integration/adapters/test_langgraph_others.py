@@ -107,6 +107,22 @@ async def test_a_rollback_by_the_application_stays(client: AsyncClient) -> None:
     assert shown(thread.model.sent[-1]) == ["h1", "a1", "h3", "a3", "h4"]
 
 
+async def test_a_rollback_by_the_application_stays_after_an_edit_of_what_was_before_it(
+    client: AsyncClient,
+) -> None:
+    thread = Thread(client, [AIMessage(f"a{i}", id=f"ai{i}") for i in range(1, 6)])
+    await thread.say("h1", "h1")
+    await thread.say("h2", "h2")
+    await client.rollback(thread.id, "langgraph-ai1")
+    await thread.say("h3", "h3")
+    await thread.change(HumanMessage("h1 changed", id="h1"))
+    for text in ("h4", "h5"):
+        thread.another_process()
+        await thread.say(text, text)
+    expected = ["h1 changed", "a1", "h3", "a3", "h4", "a4", "h5"]
+    assert shown(thread.model.sent[-1]) == expected
+
+
 async def test_a_process_that_another_one_overtook_while_its_model_ran_shows_its_own_state(
     client: AsyncClient,
 ) -> None:

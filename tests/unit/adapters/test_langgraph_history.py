@@ -81,6 +81,13 @@ async def test_what_is_behind_the_event_that_a_rollback_names_is_abandoned(to: s
     assert await standing(Told(log)) == ["e5", "e1", "e0"]
 
 
+async def test_what_an_earlier_rollback_had_abandoned_is_its_own() -> None:
+    log = [*said(4), back(4, "e1"), {**said(6)[5]}, back(6, "0-0")]
+    found = Backwards(AsyncClient.over(Told(log)), "c", None).events()
+    by = {event["id"]: rollback async for event, rollback in found}
+    assert by == {"e5": "r6", "e3": "r4", "e2": "r4", "e1": "r6", "e0": None}
+
+
 @pytest.mark.parametrize("to", ["typo", "0-9", "1-1", "0-2"])
 async def test_a_rollback_that_names_no_event_before_it_abandons_nothing(to: str) -> None:
     first, second, _, last = said(4)

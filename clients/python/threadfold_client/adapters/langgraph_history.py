@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from typing import Any
 
 from threadfold_client import AsyncClient, NotFound
@@ -51,10 +51,8 @@ class Backwards:
             self._ahead.popleft()
             if not is_rollback:
                 yield event, None
-            for _ in range(abandoned):
-                gone = self._ahead.popleft()
-                if gone["type"] != "rollback":
-                    yield gone, event["id"]
+            for gone, by in _by_whom(event, [self._ahead.popleft() for _ in range(abandoned)]):
+                yield gone, by
 
     async def _at(self, number: int) -> dict[str, Any] | None:
         while len(self._ahead) <= number:
@@ -96,6 +94,22 @@ class Backwards:
                 if event["type"] in ("message", "tool.result")
             }
         return self._shown
+
+
+def _by_whom(
+    rollback: dict[str, Any], abandoned: Sequence[dict[str, Any]]
+) -> Iterator[tuple[dict[str, Any], str]]:
+    """What a rollback abandoned, newest first, each with the first rollback that did: an earlier
+    one may be among them.
+    """
+    rollbacks = [rollback]
+    for event in abandoned:
+        while len(rollbacks) > 1 and rollbacks[-1]["to"] in (event["id"], event["position"]):
+            rollbacks.pop()
+        if event["type"] == "rollback":
+            rollbacks.append(event)
+        else:
+            yield event, rollbacks[-1]["id"]
 
 
 async def since(
