@@ -5,6 +5,7 @@ the values or the fields that are allowed.
 from __future__ import annotations
 
 import re
+from functools import cache
 from typing import Any
 
 from msgspec import inspect
@@ -27,6 +28,8 @@ _WORDS = {
     "null": "null",
     "datetime": "an RFC 3339 time with its zone, like 2026-01-31T12:00:00Z",
 }
+_type_info = cache(inspect.type_info)
+"""The types of bodies are few, and looking at a large one takes milliseconds."""
 _JSON = {dict: "object", list: "array", type(None): "null"}
 _LONGEST = 60
 """Characters of a caller's value that an error repeats."""
@@ -54,7 +57,7 @@ def place_and_reason(
     place = match[2] if match else ""
     sentence = text[: match.start()] if match else text
     # A key is text, whatever its object holds.
-    there = [] if match and match[1] else _at(inspect.type_info(kind), _STEP.findall(place))
+    there = [] if match and match[1] else _at(_type_info(kind), _STEP.findall(place))
     inner = place and f"{place}."
     if missing := _MISSING.fullmatch(sentence):
         return f"{inner}{missing[1]}", "missing"
