@@ -274,8 +274,19 @@ async def check_all_there(
 ) -> None:
     """Each event is in the window of its conversation once, in the order of the appends."""
     said: dict[str, list[str]] = {}
-    for number, (name, _) in enumerate(sent):
+    last: dict[str, Appended] = {}
+    for number, (name, appended) in enumerate(sent):
         said.setdefault(name, []).append(f"number {number}")
+        last[name] = appended
+
+    async def applied() -> bool:
+        with suppress(WaitTimedOut):
+            for name, appended in last.items():
+                await service.wait_applied("acme", name, [appended])
+            return True
+        return False
+
+    await until(applied, 60, "the last events that are applied")
     for name, texts in said.items():
         document = json.loads(await service.context("acme", name))
         assert [one["content"] for one in document["messages"]] == texts
