@@ -182,7 +182,7 @@ async def _suspect(
     store: WindowStore, live: Side, other: Side, partition: int, key: Key, begin: int
 ) -> _Suspect | None:
     """The past that the live window holds, where the other one is of fewer events, or its summary
-    reaches less far, or both cannot be told without their recent ids: where the log's beginning
+    reaches less far, or both look alike without their recent ids: where the log's beginning
     (up to ``begin``) is lost, a parked window may be of other events, not of more.
     """
     (checkpoint, old), (_, new) = await asyncio.gather(

@@ -1,5 +1,4 @@
-"""A thread of a LangGraph graph whose memory is a gateway's, with a model that says what it is told
-to.
+"""A thread of a LangGraph graph whose memory is a gateway's, with a model that follows a script.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from threadfold_client.adapters.langgraph import ThreadfoldMemory
 
 
 class Scripted(GenericFakeChatModel):
-    """A chat model that says what it is told to, and remembers what it was sent."""
+    """A chat model that follows a script, and remembers what it was sent."""
 
     sent: Any = None
 

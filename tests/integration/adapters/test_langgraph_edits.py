@@ -320,12 +320,12 @@ async def test_a_call_of_another_tool_is_shown_as_a_person_corrected_it(
     thread = f"e-{uuid4().hex[:12]}"
     config: Any = {"configurable": {"thread_id": thread}}
     memory = ThreadfoldMemory(client, trim_state=trim)
-    human, told = HumanMessage("refund", id="h1"), ToolMessage("x", tool_call_id="c1", id="t1")
+    human, result = HumanMessage("refund", id="h1"), ToolMessage("x", tool_call_id="c1", id="t1")
     await memory.after_model({"messages": [human, call(40)]}, config)
     other = call(40)
     other.tool_calls[0]["name"] = "cancel.all"
     for one in (memory, ThreadfoldMemory(client, trim_state=trim)):
-        await one.before_model({"messages": [human, other, told]}, config)
+        await one.before_model({"messages": [human, other, result]}, config)
         (said,) = (m for m in await one.window(thread) if isinstance(m, AIMessage))
         assert said.tool_calls[0]["name"] == "cancel_all"
     types = [event["type"] for event in (await client.history(thread, wait="applied")).events]

@@ -46,8 +46,8 @@ async def test_several_processes_that_meet_a_change_at_once_follow_it_once(
 ) -> None:
     thread = Thread(client, [call(4000)])
     await thread.say("refund 4711", "h1")
-    told = ToolMessage("refunded 40", tool_call_id="c1", id="t1")
-    state = {"messages": [HumanMessage("refund 4711", id="h1"), call(40), told]}
+    result = ToolMessage("refunded 40", tool_call_id="c1", id="t1")
+    state = {"messages": [HumanMessage("refund 4711", id="h1"), call(40), result]}
     memories = [ThreadfoldMemory(client) for _ in range(4)]
     windows = await asyncio.gather(*(m.before_model(state, thread.config) for m in memories))
     assert [shown(one["llm_input_messages"]) for one in windows] == [CORRECTED] * 4
@@ -130,13 +130,13 @@ async def test_a_process_that_another_one_overtook_while_its_model_ran_shows_its
     config: Any = {"configurable": {"thread_id": thread}}
     mine, other = ThreadfoldMemory(client), ThreadfoldMemory(client)
     said, changed = HumanMessage("refund 40", id="h1"), HumanMessage("refund 41", id="h1")
-    told = ToolMessage("refunded 40", tool_call_id="c1", id="t1")
+    result = ToolMessage("refunded 40", tool_call_id="c1", id="t1")
     await mine.before_model({"messages": [said]}, config)
     await other.before_model({"messages": [changed]}, config)
     await other.after_model({"messages": [changed, AIMessage("b1", id="b1")]}, config)
     await mine.after_model({"messages": [said, call(40)]}, config)
     assert shown(await mine.window(thread))[:2] == ["refund 40", "{'eur': 40}"]
-    sent = await mine.before_model({"messages": [said, call(40), told]}, config)
+    sent = await mine.before_model({"messages": [said, call(40), result]}, config)
     assert shown(sent["llm_input_messages"]) == ["refund 40", "{'eur': 40}", "refunded 40"]
 
 
