@@ -1,5 +1,4 @@
-"""A thread of a LangGraph graph whose memory is a gateway's, with a model that follows a script.
-"""
+"""A thread of a LangGraph graph whose memory is a gateway's, with a model that follows a script."""
 
 from __future__ import annotations
 
