@@ -35,6 +35,7 @@ from langchain_core.runnables.history import RunnableWithMessageHistory
 from projections.events.validation import make_record
 from projections.names import make_key
 from streams.settings.settings import Settings
+from tests.support.graphs import Scripted
 from tests.support.platform import Platform, running_platform
 from tests.support.worker import until
 from threadfold_client import AsyncClient, Client
@@ -307,19 +308,6 @@ def test_what_no_json_holds_is_kept_as_its_text() -> None:
 
 # -- LangGraph
 # ------------------------------------------------------------------------------------------
-
-
-class Scripted(GenericFakeChatModel):
-    """A chat model that says what it is told to, and remembers what it was sent."""
-
-    sent: Any = None
-
-    def _generate(self, messages: list[BaseMessage], *args: Any, **kwargs: Any) -> Any:
-        self.sent.append(list(messages))
-        return super()._generate(messages, *args, **kwargs)
-
-    def bind_tools(self, tools: Any, **kwargs: Any) -> Any:
-        return self
 
 
 @pytest.mark.parametrize("trim", [False, True], ids=["state-kept", "state-trimmed"])
