@@ -4,7 +4,6 @@ message, or went on from an earlier checkpoint: over a real gateway, with LangGr
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from typing import Any
 from uuid import uuid4
 
@@ -22,27 +21,13 @@ from langchain_core.messages import (
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph.message import REMOVE_ALL_MESSAGES
 
-from streams.settings.settings import Settings
 from tests.support.graphs import CORRECTED, Thread, call, shown
-from tests.support.platform import SUMMARIZING, Platform, running_platform
 from tests.support.worker import until
 from threadfold_client import AsyncClient, Conflict
 from threadfold_client.adapters.langchain_messages import to_event
 from threadfold_client.adapters.langgraph import ThreadfoldMemory
 
 pytestmark = pytest.mark.filterwarnings("ignore:create_react_agent")
-
-
-@pytest.fixture(scope="module")
-async def platform(settings: Settings) -> AsyncIterator[Platform]:
-    async with running_platform(settings, SUMMARIZING) as running:
-        yield running
-
-
-@pytest.fixture
-async def client(platform: Platform) -> AsyncIterator[AsyncClient]:
-    async with AsyncClient(platform.url, platform.key) as made:
-        yield made
 
 
 @pytest.mark.parametrize("trim", [False, True], ids=["state-kept", "state-trimmed"])

@@ -5,7 +5,6 @@ the graph, the application and its rollbacks, and what somebody saved in the mem
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from typing import Any
 from uuid import uuid4
 
@@ -20,25 +19,11 @@ from langchain_core.messages import (
     ToolMessage,
 )
 
-from streams.settings.settings import Settings
 from tests.support.graphs import CORRECTED, Thread, call, shown
-from tests.support.platform import SUMMARIZING, Platform, running_platform
 from threadfold_client import AsyncClient, Conflict
 from threadfold_client.adapters.langgraph import ThreadfoldMemory
 
 pytestmark = pytest.mark.filterwarnings("ignore:create_react_agent")
-
-
-@pytest.fixture(scope="module")
-async def platform(settings: Settings) -> AsyncIterator[Platform]:
-    async with running_platform(settings, SUMMARIZING) as running:
-        yield running
-
-
-@pytest.fixture
-async def client(platform: Platform) -> AsyncIterator[AsyncClient]:
-    async with AsyncClient(platform.url, platform.key) as made:
-        yield made
 
 
 async def test_several_processes_that_meet_a_change_at_once_follow_it_once(
