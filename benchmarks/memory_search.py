@@ -32,7 +32,8 @@ from projections.names import Key, Position
 from streams.memory.sqlite_store import SqliteMemories
 from streams.memory.store import Filter
 from streams.memory.turns import Said, SqliteTurns
-from threadfold.service.recall import Question, Recall
+from threadfold.service.question import Question
+from threadfold.service.recall import Recall
 
 TENANTS, USERS = 1_000, 10
 SMALL, LARGE = ("small", 1_000), ("large", 10_000)

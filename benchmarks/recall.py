@@ -42,6 +42,7 @@ from streams.memory.store import Filter
 from streams.memory.turns import SqliteTurns
 from streams.memory.vectors import MemoryVectors
 from streams.settings.settings import Settings
+from threadfold.service import question as to_ask
 from threadfold.service import recall
 from threadfold.service.lists import MAX_LISTED
 
@@ -234,9 +235,9 @@ async def _made(*all_: MemoryVectors[Any]) -> None:
     say(f"{made} vectors in {time.perf_counter() - begin:.0f} s")
 
 
-def _asked(made: RecallSet, question: Question) -> recall.Question:
+def _asked(made: RecallSet, question: Question) -> to_ask.Question:
     only = Filter(TENANT, user=question.user, as_of=micros_of(made.asked_at))
-    return recall.Question(only, question.text)
+    return to_ask.Question(only, question.text)
 
 
 async def _rankings(asks: recall.Recall, made: RecallSet, question: Question) -> dict[str, Ranking]:

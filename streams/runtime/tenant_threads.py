@@ -81,18 +81,13 @@ class TenantThreads:
         """Call a function in a thread; returns or raises what it does. One that works in steps
         gives the thread up between them.
         """
-        found = await self._run(tenant, function, *args, **named)
-        if not isinstance(found, Generator):
-            return found
-        while True:
-            is_done, found_so_far = await self._run(tenant, _go_on, found)
-            if is_done:
-                return found_so_far
+        is_done, found = await self._run(tenant, partial(_begin, partial(function, *args, **named)))
+        while not is_done:
+            is_done, found = await self._run(tenant, partial(_go_on, found))
+        return found
 
-    async def _run(
-        self, tenant: str, function: Callable[..., Any], *args: Any, **named: Any
-    ) -> Any:
-        job = _Job(partial(function, *args, **named))
+    async def _run(self, tenant: str, function: Callable[[], Any]) -> Any:
+        job = _Job(function)
         held = asyncio.create_task(self._held(tenant, job), name=f"job of {tenant}")
         held.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
         try:
@@ -138,8 +133,14 @@ class TenantThreads:
         return max(0.0, used - BURST) / SHARE
 
 
-def _go_on(steps: Steps[T]) -> tuple[bool, T | None]:
-    """Work on for a while: whether that is all, and what it comes to."""
+def _begin(function: Callable[[], Any]) -> tuple[bool, Any]:
+    """Work for a while: whether that is all, and what it comes to or the steps that are left."""
+    found = function()
+    return _go_on(found) if isinstance(found, Generator) else (True, found)
+
+
+def _go_on(steps: Steps[T]) -> tuple[bool, T | Steps[T]]:
+    """The same for work that has begun."""
     until = time.perf_counter() + STEP
     try:
         next(steps)
@@ -147,4 +148,4 @@ def _go_on(steps: Steps[T]) -> tuple[bool, T | None]:
             next(steps)
     except StopIteration as end:
         return True, end.value
-    return False, None
+    return False, steps

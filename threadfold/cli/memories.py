@@ -17,7 +17,7 @@ from threadfold.cli.memory_stores import diff, rebuild, verify
 from threadfold.cli.whole_help import Group
 from threadfold.service.conversations import ConversationService
 from threadfold.service.memories import KINDS, MAX_LISTED, Memories
-from threadfold.service.recall import Question
+from threadfold.service.question import Question
 from threadfold.service.recall_answers import hit_document
 from threadfold.service.whose import Whose
 

@@ -25,7 +25,7 @@ from threadfold.demo.watch import PromiseBroken
 from threadfold.service.conversations import ConversationService
 from threadfold.service.erasure import Eraser
 from threadfold.service.memories import Memories
-from threadfold.service.recall import Question
+from threadfold.service.question import Question
 from threadfold.service.whose import Whose
 
 TENANT, USER = "memories", "ann"

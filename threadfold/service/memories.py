@@ -40,7 +40,8 @@ from threadfold.service.conversations import ConversationService
 from threadfold.service.documents import PATIENCE
 from threadfold.service.memory_cursors import Page, cursor_of, place_of
 from threadfold.service.memory_models import MemoryModels, ModelCounts
-from threadfold.service.recall import Answer, Question, Recall
+from threadfold.service.question import Question
+from threadfold.service.recall import Answer, Recall
 from threadfold.service.saved_memories import Made, Saved, drafted, first_of, flat_event
 from threadfold.service.unstored import Unstored
 from threadfold.service.use_counts import UseCounts

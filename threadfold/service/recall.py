@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
@@ -20,60 +20,27 @@ from projections.errors import (
     MemoryUnavailable,
     WaitTimedOut,
 )
-from projections.memory.planner import ActionState, Mode, SearchPlan, asked_text, make_plan
-from projections.memory.private_text import all_without_private
+from projections.memory.planner import SearchPlan
 from projections.memory.recall import (
     CHANNELS,
-    Channel,
     Recalled,
-    correcting,
-    joined,
-    scored,
-    stated,
-    telling_words,
 )
 from projections.memory.slots import named_slots
-from projections.names import Key, make_key, parse_position
+from projections.names import Key, make_key
 from projections.policy.recall_weights import RecallWeights
 from streams.memory.search_models import RULES, Imagined, Planned, SearchModels
 from streams.memory.store import Filter, Hit, MemoryStore
 from streams.memory.turn_feed import TurnFeed
 from streams.memory.turns import SqliteTurns, TurnHit
-from streams.runtime.steps import Steps
 from streams.runtime.tenant_threads import TenantThreads
 from threadfold.service.imagined_skills import VectorSearch, near_hit, skills_like
 from threadfold.service.patience import BUSY, Patience
-from threadfold.service.plan_queries import tags_asked, with_slots, within
+from threadfold.service.question import KINDS_OF, Prepared, Question, prepare
+from threadfold.service.recall_reads import Found, RecallReads
 
-LIMIT = 10
-"""Results, where neither the caller nor the plan asks for more."""
 PER_DEPTH = 10
 """Hits of a channel for each step of the plan's depth; more where more results are asked for."""
-CORRECTIONS = 60
-"""Texts of which it is looked whether they correct what was found."""
 NO_VECTORS = "no embeddings are configured"
-
-
-@dataclass(frozen=True, slots=True)
-class Question:
-    """What somebody wants to know of what a filter admits; ``kinds`` of :data:`KINDS_OF`.
-    ``limit``: None: the plan says how many results there are.
-    """
-
-    only: Filter
-    query: str
-    kinds: Collection[str] = ("record", "turn", "skill")
-    mode: Mode | None = None
-    tools: Sequence[str] = ()
-    constraints: Sequence[str] = ()
-    failures: Sequence[str] = ()
-    recent: str = ""
-    limit: int | None = None
-    facts: bool = False
-
-    def most(self, plan: SearchPlan) -> int:
-        """How many results are given out: as the caller says, else as deep as the plan goes."""
-        return max(LIMIT, plan.depth) if self.limit is None else self.limit
 
 
 class Sought(NamedTuple):
@@ -103,24 +70,6 @@ class Answer(NamedTuple):
 
 
 DEFAULT_WEIGHTS = RecallWeights()
-KINDS_OF: Mapping[str, tuple[str, ...]] = {
-    "record": ("record", "composite"),
-    "skill": ("skill",),
-    "turn": (),
-}
-"""The kinds of the store by those that a search names."""
-
-
-def _asked(question: Question) -> Question:
-    """What of a question is looked for."""
-    return replace(
-        question,
-        query=asked_text(question.query),
-        recent=asked_text(question.recent),
-        tools=all_without_private(question.tools),
-        constraints=all_without_private(question.constraints),
-        failures=all_without_private(question.failures),
-    )
 
 
 class Recall:
@@ -142,6 +91,7 @@ class Recall:
         """
         self.apart = TenantThreads().run
         self.patience = Patience()
+        self._reads = RecallReads(store, turns)
         self._store = store
         self._turns = turns
         self._feed = feed
@@ -153,56 +103,34 @@ class Recall:
         """What fits a question; what is private in it is not looked for, and sent to no model; of a
         long query head and tail are read. The store must have caught up.
         """
-        question = await self.apart(question.only.tenant, _asked, question)
         now = time.time_ns() // 1000 if question.only.as_of is None else question.only.as_of
-        if not question.query:
-            nothing = make_plan(ActionState(query="", now=now, mode=question.mode))
-            return Answer([], Sought(nothing, {}, RULES, None, {}))
-        channels, sought = await self.channels(question, now)
-        tenant, plan, most = question.only.tenant, sought.plan, question.most(sought.plan)
-        if not question.facts:
-            said = await self.apart(tenant, stated, channels, plan, weights, now, most)
-            channels.append(("text", await self._corrections(question, sought, said)))
-        found = await self.apart(tenant, self._ranked, question, channels, plan, weights, now)
-        return Answer(found[:most], sought)
-
-    def _ranked(
-        self,
-        question: Question,
-        channels: Sequence[tuple[Channel, Sequence[Recalled]]],
-        plan: SearchPlan,
-        weights: RecallWeights,
-        now: int,
-    ) -> list[Recalled]:
-        """One list of what the channels found and its composites, best first."""
-        only = replace(question.only, kinds=_kinds(question))
-        found = {one.id for _, hits in channels for one in hits if one.kind == "record"}
-        composites = self._store.composites_of(only, found) if found else []
-        return scored(joined(channels, composites), plan, weights, now, facts=question.facts)
-
-    async def channels(
-        self, question: Question, now: int
-    ) -> tuple[list[tuple[Channel, list[Recalled]]], Sought]:
-        """What each channel finds by itself; ``now`` is in microseconds since 1970."""
-        only = question.only
-        state = ActionState(
-            query=question.query,
-            now=now,
-            recent=question.recent,
-            tools=list(question.tools),
-            constraints=list(question.constraints),
-            failures=list(question.failures),
-            mode=question.mode,
+        prepared = await self.apart(question.only.tenant, prepare, question, now)
+        if not prepared.question.query:
+            return Answer([], Sought(prepared.plan, {}, RULES, None, {}))
+        channels, sought = await self._channels(prepared)
+        question, plan = prepared.question, sought.plan
+        turns = "turn" in question.kinds and "turns" not in sought.away
+        found = await self.apart(
+            question.only.tenant,
+            partial(self._reads.ranked, question, plan, channels, weights, now, turns=turns),
         )
+        return Answer(found[: question.most(plan)], sought)
+
+    async def channels(self, question: Question, now: int) -> tuple[Found, Sought]:
+        """What each channel finds by itself; ``now`` is in microseconds since 1970."""
+        return await self._channels(await self.apart(question.only.tenant, prepare, question, now))
+
+    async def _channels(self, prepared: Prepared) -> tuple[Found, Sought]:
+        question, only = prepared.question, prepared.question.only
         planned, (imagined, why_not) = await asyncio.gather(
-            self._planned(question, state), self._imagined(question, state)
+            self._planned(prepared), self._imagined(prepared)
         )
         plan = planned.plan
         count = max(PER_DEPTH * plan.depth, 4 * question.most(plan))
         away: dict[str, str] = {}
-        wanted = replace(only, kinds=_kinds(question))
+        wanted = replace(only, kinds=question.kinds_of_store)
         by_words, by_meaning, said = await asyncio.gather(
-            self.apart(only.tenant, self._of_records, wanted, plan, count, question),
+            self.apart(only.tenant, self._reads.of_records, question, plan, count),
             self._by_vectors(wanted, plan, count, away, question),
             self._said(only, plan, count, away, question),
         )
@@ -216,71 +144,22 @@ class Recall:
         why = {name: reason for name, reason in fell_back.items() if reason is not None}
         return channels, Sought(plan, away, planned.made_by, imagined, why)
 
-    async def _corrections(
-        self, question: Question, sought: Sought, shown: Sequence[Recalled]
-    ) -> list[Recalled]:
-        """What says that something changed which is shown, in other words than the question."""
-        only, others = question.only, list[Recalled]()
-        words = await self.apart(only.tenant, telling_words, shown)
-        if not words:
-            return []
-        if kinds := _kinds(question):
-            wanted = replace(only, kinds=kinds)
-            hits = await self.apart(only.tenant, self._store.search, wanted, words, CORRECTIONS)
-            others += [_recalled(hit) for hit in hits]
-        if self._turns is not None and "turn" in question.kinds and "turns" not in sought.away:
-            said = await self.apart(only.tenant, self._turns.search, only, words, CORRECTIONS)
-            gone = await self._gone(only, said)
-            others += [Recalled(hit.turn) for hit in said if _event(hit, only) not in gone]
-        return await self.apart(only.tenant, correcting, shown, others, sought.plan)
-
-    async def _gone(self, only: Filter, hits: Iterable[TurnHit]) -> set[tuple[Key, int]]:
-        """The turns among them that taught what no longer stands."""
-        said, tenant = {_event(hit, only) for hit in hits}, only.tenant
-        return await self.apart(tenant, self._store.superseded_turns, tenant, said, only.as_of)
-
-    async def _planned(self, question: Question, state: ActionState) -> Planned:
+    async def _planned(self, prepared: Prepared) -> Planned:
         """The plan of a search: the model's, else the rules'."""
-        made, why, tenant = None, None, question.only.tenant
+        made, why, question = None, None, prepared.question
         if self._models is not None and not question.facts:
-            made, why = await self._models.plan(tenant, state)
-        return made or Planned(await self.apart(tenant, make_plan, state), fell_back=why)
+            made, why = await self._models.plan(question.only.tenant, prepared.state)
+        return made or Planned(prepared.plan, fell_back=why)
 
-    async def _imagined(
-        self, question: Question, state: ActionState
-    ) -> tuple[Imagined | None, str | None]:
+    async def _imagined(self, prepared: Prepared) -> tuple[Imagined | None, str | None]:
         """The skill that a model imagines, where there are any to compare it with."""
+        question, state = prepared.question, prepared.state
         models, only = self._models, replace(question.only, kinds=KINDS_OF["skill"])
         if models is None or not models.imagines or question.facts or "skill" not in question.kinds:
             return None, None
         if not await self.apart(only.tenant, self._store.page, only, None, 1):
             return None, None
         return await models.imagine(only.tenant, state)
-
-    def _of_records(
-        self, only: Filter, plan: SearchPlan, count: int, question: Question
-    ) -> Steps[list[tuple[Channel, list[Recalled]]]]:
-        if not only.kinds:
-            return []
-
-        def search(words: list[str]) -> list[Hit]:
-            return self._store.search(only, words, count)
-
-        by_words = [_recalled(hit) for hit in (yield from with_slots(plan, search))]
-        channels: list[tuple[Channel, list[Recalled]]] = [("text", by_words)]
-        if question.facts:
-            return channels
-        tags = tags_asked(plan, question.failures)
-        if tags:
-            yield
-            hits = self._store.search(only, tags, count)
-            # How rare a tag is says nothing of how well the text fits.
-            channels.append(("tags", [Recalled(hit.record) for hit in hits]))
-        asked = plan.temporal_filter
-        if asked is not None:
-            page = yield from self._store.page(within(only, asked), None, count)
-            channels.append(("time", [Recalled(record) for record in page]))
-        return channels
 
     async def _by_vectors(
         self,
@@ -289,8 +168,8 @@ class Recall:
         count: int,
         away: dict[str, str],
         question: Question,
-    ) -> list[tuple[Channel, list[Recalled]]]:
-        found: list[tuple[Channel, list[Recalled]]] = []
+    ) -> Found:
+        found: Found = []
         if question.facts or not only.kinds:
             return found
         for channel, queries in (
@@ -317,8 +196,8 @@ class Recall:
         away: dict[str, str],
         question: Question,
     ) -> list[TurnHit] | None:
-        """The turns whose words fit. None where the index does not have all of the log: what was
-        taken back or erased meanwhile would be among them.
+        """The turns that stand and whose words fit. None where the index does not have all of the
+        log: what was taken back or erased meanwhile would be among them.
         """
         if "turn" not in question.kinds:
             return None
@@ -331,8 +210,7 @@ class Recall:
                     None if only.conversation is None else make_key(only.tenant, only.conversation)
                 )
                 await self._caught_up(self._feed, key)
-            search = partial(self._turns.search, only, limit=count)
-            return await self.apart(only.tenant, with_slots, plan, search)
+            return await self.apart(only.tenant, self._reads.of_turns, only, plan, count)
         except (WaitTimedOut, KafkaUnavailable, MemoryUnavailable, Healing) as error:
             away["turns"] = str(error)
             return None
@@ -345,7 +223,7 @@ class Recall:
         away: dict[str, str],
         question: Question,
         hits: Sequence[TurnHit],
-    ) -> list[tuple[Channel, list[Recalled]]]:
+    ) -> Found:
         """The turns that fit: those ``hits`` by their words, and others by their meaning, without
         those that taught what no longer stands.
         """
@@ -359,15 +237,12 @@ class Recall:
                 return []
             except EmbeddingsUnavailable as error:
                 away.setdefault("vectors", f"of turns: {error}")
-        gone = await self._gone(only, (*hits, *near))
-        left = [hit for hit in hits if _event(hit, only) not in gone]
-        found: list[tuple[Channel, list[Recalled]]] = [
-            ("text", [Recalled(hit.turn, *hit[1:]) for hit in left])
-        ]
-        by_meaning = [hit for hit in near if _event(hit, only) not in gone]
-        if by_meaning:
+        found: Found = [("text", [Recalled(hit.turn, *hit[1:]) for hit in hits])]
+        if near:
+            near = await self.apart(only.tenant, self._reads.standing, only, near)
+        if near:
             near_turns = [
-                Recalled(hit.turn, relevance=hit.relevance, cosine=hit.score) for hit in by_meaning
+                Recalled(hit.turn, relevance=hit.relevance, cosine=hit.score) for hit in near
             ]
             found.append(("vectors", near_turns))
         return found
@@ -381,15 +256,3 @@ class Recall:
                 await feed.has_all_of(key, patience)
         except TimeoutError:
             raise WaitTimedOut(f"the log does not answer within {patience:g} s") from None
-
-
-def _kinds(question: Question) -> tuple[str, ...]:
-    return tuple(kind for name in question.kinds for kind in KINDS_OF[name])
-
-
-def _recalled(hit: Hit) -> Recalled:
-    return Recalled(hit.record, *hit[1:])
-
-
-def _event(hit: TurnHit, only: Filter) -> tuple[Key, int]:
-    return Key(only.tenant, hit.turn.conversation), parse_position(hit.turn.position).offset

@@ -23,7 +23,7 @@ from streams.runtime.keyed_limit import LARGE
 from threadfold.service.conversations import ConversationService
 from threadfold.service.documents import beside, size_of
 from threadfold.service.memories import Memories
-from threadfold.service.recall import Question
+from threadfold.service.question import Question
 
 FOUND = 30
 AROUND = 8

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from threading import Barrier
 from typing import Any
+
+import pytest
 
 from projections.events import types as events
 from projections.events.times import parse_micros
@@ -14,9 +16,11 @@ from projections.names import Key
 from streams.memory.sqlite_store import SqliteMemories
 from streams.memory.store import Filter, Hit
 from streams.memory.turns import SqliteTurns, TurnHit
+from streams.runtime import tenant_threads
 from streams.runtime.steps import at_once
 from tests.support.memories import USER, saved
-from threadfold.service.recall import Question, Recall
+from threadfold.service.question import Question
+from threadfold.service.recall import Recall
 
 C1 = Key("acme", "c1")
 ACME = Filter("acme", user=USER)
@@ -95,3 +99,23 @@ async def test_the_channels_are_asked_at_once() -> None:
     assert [channel for channel, _ in found] == ["text", "vectors", "text"]
     store.close()
     turns.close()
+
+
+async def test_a_search_waits_for_a_thread_four_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    store, turns, calls, to_thread = (
+        SqliteMemories(),
+        SqliteTurns(),
+        list[object](),
+        asyncio.to_thread,
+    )
+    store.apply([said(1, "Papers go to Ida."), said(2, "Papers go to Ben now.")], {})
+
+    async def counted(function: Callable[..., Any], *args: Any) -> Any:
+        calls.append(function)
+        return await to_thread(function, *args)
+
+    monkeypatch.setattr(asyncio, "to_thread", counted)
+    monkeypatch.setattr(tenant_threads, "STEP", 60.0)  # also where the machine is busy
+    answer = await Recall(store, turns).ask(Question(ACME, "Where do papers go?"))
+    assert answer.found
+    assert len(calls) == 4, "one for the plan, two side by side for what fits, one for the order"

@@ -7,7 +7,8 @@ from projections.names import Key
 from streams.memory.sqlite_store import SqliteMemories
 from streams.memory.store import Filter
 from tests.support.memories import USER, fused, saved
-from threadfold.service.recall import Question, Recall
+from threadfold.service.question import Question
+from threadfold.service.recall import Recall
 from threadfold.service.recall_answers import given_out
 
 C1, C2 = Key("acme", "c1"), Key("acme", "c2")

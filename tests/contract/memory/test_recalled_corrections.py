@@ -11,7 +11,8 @@ from projections.names import Key, Position
 from streams.memory.sqlite_store import SqliteMemories
 from streams.memory.store import Filter
 from streams.memory.turns import Said, SqliteTurns
-from threadfold.service.recall import Question, Recall
+from threadfold.service.question import Question
+from threadfold.service.recall import Recall
 
 DAY = 86_400_000_000
 NOW = 20_000 * DAY

@@ -37,7 +37,8 @@ from tests.support.model_server import (
 from tests.support.own_lines import own_lines
 from tests.support.ports import closed_port
 from tests.support.worker import until
-from threadfold.service.recall import Answer, Question, Recall
+from threadfold.service.question import Question
+from threadfold.service.recall import Answer, Recall
 from threadfold.service.recall_answers import given_out, search_document
 from threadfold.testing import MemoryDailyCounts
 

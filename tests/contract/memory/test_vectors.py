@@ -26,7 +26,8 @@ from streams.settings.settings import Settings
 from tests.support.embeddings import Fixed, WordVectors
 from tests.support.histories import make_event
 from tests.support.memories import USER, saved
-from threadfold.service.recall import Question, Recall
+from threadfold.service.question import Question
+from threadfold.service.recall import Recall
 
 C1, C2 = Key("acme", "c1"), Key("acme", "c2")
 ACME = Filter("acme", user=USER)

@@ -39,7 +39,7 @@ from tests.support.raw_records import put_raw
 from tests.support.worker import until
 from threadfold.service.conversations import ConversationService
 from threadfold.service.memories import Memories
-from threadfold.service.recall import Question
+from threadfold.service.question import Question
 from threadfold.service.whose import Whose
 
 

@@ -35,7 +35,7 @@ from threadfold.schemas.structs import NAME
 from threadfold.service.erasure_receipt import Store
 from threadfold.service.memories import MAX_LISTED, Memories
 from threadfold.service.memory_pages import page_document
-from threadfold.service.recall import Question
+from threadfold.service.question import Question
 from threadfold.service.recall_answers import answered
 from threadfold.service.whose import Whose
 
