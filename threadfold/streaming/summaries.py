@@ -25,6 +25,11 @@ from threadfold.streaming.sse_event import SseEvent
 from threadfold.streaming.tail import Tail
 from threadfold.streaming.unsent import TenantStreams
 
+LINGER = 10.0
+"""Seconds for which the topic is read on after the last stream has ended. Streams that are opened
+and left again and again ask Kafka nothing then.
+"""
+
 
 class Tenant:
     """The subscribers of one tenant's summaries in this process."""
@@ -59,7 +64,9 @@ class Summaries:
         self.topic = settings.topic("summaries")
         self.partitions = partitions
         self._log = KafkaLog(settings, partitions, "summaries", seals=seals)
-        self._tail = Tail(settings, self.topic, partitions, self._log.end_offsets, seals, tenant_of)
+        self._tail = Tail(
+            settings, self.topic, partitions, self._log.end_offsets, seals, tenant_of, LINGER
+        )
         self._tenants: dict[str, Tenant] = {}
         self._turns = KeyedLimit(1)
 
@@ -80,14 +87,6 @@ class Summaries:
         """
         every = range(self.partitions)
         since = None if cursor is None else read_cursor(self.topic, tenant, self.partitions, cursor)
-        if since is None and beginning:
-            since = [0] * self.partitions
-        ends = await self._log.end_offsets()
-        if since is None:
-            since = [ends[p] for p in every]
-        elif any(since[p] > ends[p] for p in every):
-            # It was given out by another log: what was there before it is not what is here.
-            raise not_as_now()
         found = self._tenants.get(tenant)
         if found is None:
             found = self._tenants[tenant] = Tenant(
@@ -96,10 +95,26 @@ class Summaries:
         found.readers.add(reader)
         try:
             await self._tail.join(tenant.encode(), found, every)
+            now = [self._tail.next(p) for p in every]
+            if since is None:
+                return [0] * self.partitions if beginning else now
+            await self._check(since, now)
         except BaseException:
             self.leave(tenant, reader)
             raise
         return since
+
+    async def _check(self, since: Sequence[int], now: Sequence[int]) -> None:
+        """Raise :class:`InvalidPosition` if the log ends before ``since``; up to ``now`` it is
+        known that it does not.
+        """
+        if all(at <= known for at, known in zip(since, now, strict=True)):
+            return
+        # The tail of another gateway may be ahead of this one's.
+        ends = await self._log.end_offsets()
+        if any(at > ends[p] for p, at in enumerate(since)):
+            # It was given out by another log: what was there before it is not what is here.
+            raise not_as_now()
 
     def leave(self, tenant: str, reader: Reader) -> None:
         """Remove a reader."""
