@@ -7,8 +7,11 @@ the position of the whole topic after it.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from functools import partial
+
+import msgspec
 
 from projections.names import parse_key
 from streams.encryption.payload_cipher import PayloadCipher
@@ -18,7 +21,7 @@ from streams.runtime.keyed_limit import KeyedLimit
 from streams.settings.settings import Settings
 from threadfold.streaming.cursor import not_as_now, read_cursor, write_cursor
 from threadfold.streaming.decoding import decode_summary
-from threadfold.streaming.missed_summaries import MissedSummaries, tenant_of
+from threadfold.streaming.missed_summaries import MissedSummaries, Missing, tenant_of
 from threadfold.streaming.past_pages import PastPages
 from threadfold.streaming.reader import CHUNK, Reader, batches_of
 from threadfold.streaming.sse_event import SseEvent
@@ -193,8 +196,10 @@ class SummariesSubscription:
         """A page's events; what was sent is not sent again if it joins again."""
         since, seals = self._since, self._summaries.seals
         batch: list[SseEvent] = []
-        size = 0
-        for partition, row in zip(missed.partitions, rows, strict=True):
+        size, lost = 0, deque(missed.missing)
+        for at, (partition, row) in enumerate(zip(missed.partitions, rows, strict=True)):
+            while lost and lost[0].row <= at:
+                batch.append(self._missing(lost.popleft()))
             since[partition] = row.offset + 1
             event = _event_of(
                 self._summaries.topic, self._tenant, row, partition, lambda: since, seals
@@ -205,9 +210,17 @@ class SummariesSubscription:
             if size >= CHUNK:
                 yield batch
                 batch, size = [], 0
+        batch += map(self._missing, lost)
         since[:] = missed.next
         if batch:
             yield batch
+
+    def _missing(self, lost: Missing) -> SseEvent:
+        """Says which records of the topic the stream cannot give; it goes on after them."""
+        self._since[lost.partition] = lost.last + 1
+        data = {"partition": lost.partition, "first": lost.first, "last": lost.last}
+        cursor = write_cursor(self._summaries.topic, self._tenant, self._since)
+        return SseEvent("missing", cursor, msgspec.json.encode(data))
 
 
 def _event_of(
