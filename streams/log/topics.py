@@ -185,12 +185,33 @@ async def lost_beginning(settings: Settings) -> list[str]:
 
 async def lost_memories(settings: Settings) -> str | None:
     """A sentence if the topic of memories has lost its first records, and what to do; else None."""
-    begins = await _beginnings(settings, "memories")
+    return await _lost(
+        settings,
+        "memories",
+        "a store that is made from it lacks records. `threadfold memories rebuild --from-logs`"
+        " publishes them again from the logs first",
+    )
+
+
+async def lost_summaries(settings: Settings) -> str | None:
+    """A sentence if the topic of summaries has lost its first records, and what follows; else
+    None.
+    """
+    return await _lost(
+        settings,
+        "summaries",
+        "subscribers that begin or resume before that do not get all. Streams tell them with an"
+        " event `missing`; `GET /v1/conversations/{c}/summaries` still lists each conversation's",
+    )
+
+
+async def _lost(settings: Settings, name: str, follows: str) -> str | None:
+    """A sentence if a topic has lost its first records, with what follows from it; else None."""
+    begins = await _beginnings(settings, name)
     gone = [f"{number} (begins at offset {begin})" for number, begin in begins.items() if begin]
     return (
-        f"topic {settings.topic('memories')} has lost its beginning, in partition"
-        f" {', '.join(gone)}: a store that is made from it lacks records. `threadfold memories"
-        " rebuild --from-logs` publishes them again from the logs first"
+        f"topic {settings.topic(name)} has lost its beginning, in partition"
+        f" {', '.join(gone)}: {follows}"
         if gone
         else None
     )

@@ -30,7 +30,7 @@ from streams.control.state import Generation, State
 from streams.log.clients import admin_client
 from streams.log.kafka_log import KafkaLog
 from streams.log.login import why_refused
-from streams.log.topics import check_topics, partition_count, replication_for
+from streams.log.topics import check_topics, lost_summaries, partition_count, replication_for
 from streams.maintenance.dead_letters import DeadLetters
 from streams.memory.store_faults import try_folder
 from streams.memory.store_folder import LANCE, LANCE_STORES, REDIS_STORE, folder_path
@@ -266,6 +266,9 @@ async def _topics(found: Findings, settings: Settings) -> None:
         found.fault("topics", sentence)
     if not wrong:
         found.ok("topics", f"all of {settings.topic_prefix}.* have the shape they need")
+    # A note: windows do not depend on it, and nothing brings the records back.
+    if lost := await lost_summaries(settings):
+        found.note("summaries", lost)
 
 
 async def _keys(found: Findings, settings: Settings) -> None:

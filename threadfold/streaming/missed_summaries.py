@@ -1,9 +1,12 @@
-"""What a stream of a tenant's summaries missed, read page by page from the topic of all tenants."""
+"""What a stream of a tenant's summaries missed, read page by page from the topic of all tenants;
+and which of it the topic has lost.
+"""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from streams.log.log import Log, Row
 from streams.runtime.keyed_limit import KeyedLimit
@@ -11,6 +14,17 @@ from threadfold.streaming.catchup import PAGE_BYTES, SCAN
 
 MOST_REST = 1.0
 """Seconds: a page may have waited for Kafka, which costs others nothing."""
+
+
+class Missing(NamedTuple):
+    """Records of a partition, of any tenant, that the topic has lost: retention, or who deleted
+    records, took its beginning. ``row``: they come before this row of the page.
+    """
+
+    row: int
+    partition: int
+    first: int
+    last: int
 
 
 class MissedSummaries:
@@ -25,6 +39,8 @@ class MissedSummaries:
     ) -> None:
         self.partitions: list[int] = []
         """Of the rows of the page that was read last."""
+        self.missing: list[Missing] = []
+        """What the page that was read last lacks, in order."""
         self.next = list(since)
         """Of each partition the offset up to which it is read."""
         self._log = log
@@ -47,8 +63,15 @@ class MissedSummaries:
 
     async def _page(self) -> list[Row]:
         rows: list[Row] = []
-        held, left, name = 0, SCAN, self._tenant.encode()
+        holes: list[Missing] = []
         self.partitions = []
+        await self._read(rows, holes)
+        self.missing = await self._lost(holes)
+        return rows
+
+    async def _read(self, rows: list[Row], holes: list[Missing]) -> None:
+        """Read the page, and note where offsets have no record."""
+        held, left, name = 0, SCAN, self._tenant.encode()
         for partition, end in enumerate(self._upto):
             first = self.next[partition]
             upto = min(end, first + left)
@@ -56,15 +79,33 @@ class MissedSummaries:
                 continue
             left -= upto - first
             async for row in self._log.scan(partition, first, upto - 1):
+                if row.offset > self.next[partition]:
+                    holes.append(
+                        Missing(len(rows), partition, self.next[partition], row.offset - 1)
+                    )
                 self.next[partition] = row.offset + 1
                 if row.key is not None and tenant_of(row.key) == name:
                     rows.append(row)
                     self.partitions.append(partition)
                     held += len(row.value or b"")
                     if held >= PAGE_BYTES:
-                        return rows
+                        return
+            if self.next[partition] < upto:
+                holes.append(Missing(len(rows), partition, self.next[partition], upto - 1))
             self.next[partition] = upto
-        return rows
+
+    async def _lost(self, holes: list[Missing]) -> list[Missing]:
+        """The holes that lie before the topic's beginning. Others are marks of a transactional
+        producer. Asked after the page was read: its beginning may have been lost meanwhile.
+        """
+        if not holes:
+            return []
+        begins = await self._log.beginning_offsets()
+        return [
+            hole._replace(last=min(hole.last, begins[hole.partition] - 1))
+            for hole in holes
+            if hole.first < begins[hole.partition]
+        ]
 
 
 def tenant_of(key: bytes) -> bytes:

@@ -7,8 +7,11 @@ the position of the whole topic after it.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from functools import partial
+
+import msgspec
 
 from projections.names import parse_key
 from streams.encryption.payload_cipher import PayloadCipher
@@ -18,12 +21,17 @@ from streams.runtime.keyed_limit import KeyedLimit
 from streams.settings.settings import Settings
 from threadfold.streaming.cursor import not_as_now, read_cursor, write_cursor
 from threadfold.streaming.decoding import decode_summary
-from threadfold.streaming.missed_summaries import MissedSummaries, tenant_of
+from threadfold.streaming.missed_summaries import MissedSummaries, Missing, tenant_of
 from threadfold.streaming.past_pages import PastPages
 from threadfold.streaming.reader import CHUNK, Reader, batches_of
 from threadfold.streaming.sse_event import SseEvent
 from threadfold.streaming.tail import Tail
 from threadfold.streaming.unsent import TenantStreams
+
+LINGER = 10.0
+"""Seconds for which the topic is read on after the last stream has ended. Streams that are opened
+and left again and again ask Kafka nothing then.
+"""
 
 
 class Tenant:
@@ -59,7 +67,9 @@ class Summaries:
         self.topic = settings.topic("summaries")
         self.partitions = partitions
         self._log = KafkaLog(settings, partitions, "summaries", seals=seals)
-        self._tail = Tail(settings, self.topic, partitions, self._log.end_offsets, seals, tenant_of)
+        self._tail = Tail(
+            settings, self.topic, partitions, self._log.end_offsets, seals, tenant_of, LINGER
+        )
         self._tenants: dict[str, Tenant] = {}
         self._turns = KeyedLimit(1)
 
@@ -80,14 +90,6 @@ class Summaries:
         """
         every = range(self.partitions)
         since = None if cursor is None else read_cursor(self.topic, tenant, self.partitions, cursor)
-        if since is None and beginning:
-            since = [0] * self.partitions
-        ends = await self._log.end_offsets()
-        if since is None:
-            since = [ends[p] for p in every]
-        elif any(since[p] > ends[p] for p in every):
-            # It was given out by another log: what was there before it is not what is here.
-            raise not_as_now()
         found = self._tenants.get(tenant)
         if found is None:
             found = self._tenants[tenant] = Tenant(
@@ -96,10 +98,26 @@ class Summaries:
         found.readers.add(reader)
         try:
             await self._tail.join(tenant.encode(), found, every)
+            now = [self._tail.next(p) for p in every]
+            if since is None:
+                return [0] * self.partitions if beginning else now
+            await self._check(since, now)
         except BaseException:
             self.leave(tenant, reader)
             raise
         return since
+
+    async def _check(self, since: Sequence[int], now: Sequence[int]) -> None:
+        """Raise :class:`InvalidPosition` if the log ends before ``since``; up to ``now`` it is
+        known that it does not.
+        """
+        if all(at <= known for at, known in zip(since, now, strict=True)):
+            return
+        # The tail of another gateway may be ahead of this one's.
+        ends = await self._log.end_offsets()
+        if any(at > ends[p] for p, at in enumerate(since)):
+            # It was given out by another log: what was there before it is not what is here.
+            raise not_as_now()
 
     def leave(self, tenant: str, reader: Reader) -> None:
         """Remove a reader."""
@@ -178,8 +196,10 @@ class SummariesSubscription:
         """A page's events; what was sent is not sent again if it joins again."""
         since, seals = self._since, self._summaries.seals
         batch: list[SseEvent] = []
-        size = 0
-        for partition, row in zip(missed.partitions, rows, strict=True):
+        size, lost = 0, deque(missed.missing)
+        for at, (partition, row) in enumerate(zip(missed.partitions, rows, strict=True)):
+            while lost and lost[0].row <= at:
+                batch.append(self._missing(lost.popleft()))
             since[partition] = row.offset + 1
             event = _event_of(
                 self._summaries.topic, self._tenant, row, partition, lambda: since, seals
@@ -190,9 +210,17 @@ class SummariesSubscription:
             if size >= CHUNK:
                 yield batch
                 batch, size = [], 0
+        batch += map(self._missing, lost)
         since[:] = missed.next
         if batch:
             yield batch
+
+    def _missing(self, lost: Missing) -> SseEvent:
+        """Says which records of the topic the stream cannot give; it goes on after them."""
+        self._since[lost.partition] = lost.last + 1
+        data = {"partition": lost.partition, "first": lost.first, "last": lost.last}
+        cursor = write_cursor(self._summaries.topic, self._tenant, self._since)
+        return SseEvent("missing", cursor, msgspec.json.encode(data))
 
 
 def _event_of(

@@ -56,6 +56,8 @@ class Tail:
         ends: returns the offset of each partition's next record; raises :class:`KafkaUnavailable`.
         seals: made ready with the keys of what is delivered.
         name_of: the part of a record's key that names its listener.
+        linger: seconds for which partitions are read on after their last listener has left: who
+            joins meanwhile need not ask where they end.
     """
 
     def __init__(
@@ -66,6 +68,7 @@ class Tail:
         ends: Callable[[], Awaitable[dict[int, int]]],
         seals: PayloadCipher,
         name_of: Callable[[bytes], bytes] = bytes,
+        linger: float = 0.0,
     ) -> None:
         self._settings = settings
         self._seals = seals
@@ -73,6 +76,8 @@ class Tail:
         self._partitions = partitions
         self._ends = ends
         self._name_of = name_of
+        self._linger = linger
+        self._resting: asyncio.TimerHandle | None = None
         self._listeners: dict[int, dict[bytes, Listener]] = {}
         self._next: dict[int, int] = {}
         self._read: dict[int, int] = {}
@@ -106,28 +111,45 @@ class Tail:
             self._listeners[partition][name] = listener
 
     def leave(self, name: bytes, listener: Listener, partitions: Iterable[int]) -> None:
-        """Deliver no more records of that name. Partitions without listeners are not read."""
+        """Deliver no more records of that name. Partitions without listeners are not read for
+        longer than they linger.
+        """
         for partition in partitions:
             listeners = self._listeners.get(partition)
             if listeners is None or listeners.get(name) is not listener:
                 continue
             del listeners[name]
-            if not listeners:
-                del self._listeners[partition], self._next[partition]
-                if self._consumer is not None:
-                    self._consumer.pause(TopicPartition(self._topic, partition))
+        if self._resting is not None:
+            self._resting.cancel()
+            self._resting = None
+        if self._linger:
+            loop = asyncio.get_running_loop()
+            self._resting = loop.call_later(self._linger, self._drop_unheard)
+        else:
+            self._drop_unheard()
+
+    def _drop_unheard(self) -> None:
+        """Read partitions without listeners no more."""
+        for partition in [p for p, listeners in self._listeners.items() if not listeners]:
+            del self._listeners[partition], self._next[partition]
+            if self._consumer is not None:
+                self._consumer.pause(TopicPartition(self._topic, partition))
 
     @property
     def idle(self) -> bool:
-        """Whether no partition has a listener."""
+        """Whether no partition is read."""
         return not self._next
 
     def next(self, partition: int) -> int:
-        """The offset of the next record to be delivered; the partition must have a listener."""
+        """The offset of the next record to be delivered, which is never beyond the partition's end;
+        the partition must have a listener.
+        """
         return self._next[partition]
 
     async def stop(self) -> None:
         """Stop reading, and close the consumer."""
+        if self._resting is not None:
+            self._resting.cancel()
         await end_tasks([self._task])
         if self._consumer is not None:
             await stop_client(self._consumer, self._settings)

@@ -266,7 +266,8 @@ class AsyncClient(MemoryCalls, UserCalls):
         return Subscription(self._caller, make, conversation_identity, after)
 
     def summaries(self, cursor: str | None = None, *, from_beginning: bool = False) -> Subscription:
-        """The tenant's accepted summaries, voidings and erasures as they come, each once.
+        """The tenant's accepted summaries, voidings and erasures as they come, each once. An event
+        ``missing`` says that earlier ones are lost.
 
         It begins now, after a cursor (the id of an event of this stream), or with the first there
         ever was.

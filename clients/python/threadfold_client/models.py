@@ -89,8 +89,8 @@ class HistoryPage(msgspec.Struct, frozen=True):
 
 
 class StreamEvent(msgspec.Struct, frozen=True):
-    """One event of a subscription: ``event`` is event, summary, partial, state, voided or erased;
-    ``id`` resumes after it.
+    """One event of a subscription: ``event`` is event, summary, partial, state, voided, erased or
+    missing; ``id`` resumes after it.
     """
 
     event: str

@@ -107,5 +107,15 @@ export type SummaryEvent = {
     data: {
         conversation: string;
     };
+} | {
+    event: "missing";
+    id: string;
+    data: MissingSummaries;
 };
+/** Offsets of a partition of the summaries topic whose records are lost: of any tenant. */
+export interface MissingSummaries {
+    partition: number;
+    first: number;
+    last: number;
+}
 export {};

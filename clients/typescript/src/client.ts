@@ -259,7 +259,8 @@ export class Client extends MemoryCalls {
   }
 
   /**
-   * The tenant's accepted summaries, voidings and erasures as they come, each once.
+   * The tenant's accepted summaries, voidings and erasures as they come, each once. An event
+   * `missing` says that earlier ones are lost.
    *
    * It begins now, after a cursor (the id of an event of this stream), or with the first there ever
    * was.

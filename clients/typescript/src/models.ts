@@ -82,4 +82,12 @@ export type StreamEvent =
 export type SummaryEvent =
   | { event: "summary"; id: string; data: LoggedSummary & { conversation: string } }
   | { event: "voided"; id: string; data: Schemas["SummaryVoided"] & { conversation: string } }
-  | { event: "erased"; id: string; data: { conversation: string } };
+  | { event: "erased"; id: string; data: { conversation: string } }
+  | { event: "missing"; id: string; data: MissingSummaries };
+
+/** Offsets of a partition of the summaries topic whose records are lost: of any tenant. */
+export interface MissingSummaries {
+  partition: number;
+  first: number;
+  last: number;
+}

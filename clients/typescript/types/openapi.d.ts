@@ -839,7 +839,8 @@ export interface paths {
         /**
          * Follow the tenant's summaries
          * @description The summaries of all the tenant's conversations: accepted (`summary`), voided by a rollback
-         *     (`voided`), or erased with their conversation (`erased`).
+         *     (`voided`), or erased with their conversation (`erased`). `missing`: the topic has lost records
+         *     that the stream was to give.
          *
          *     Delivery is at least once: dedupe on `summary_id`. A conversation's summaries come in order.
          *
@@ -859,7 +860,7 @@ export interface paths {
                 };
             };
             responses: {
-                /** @description Server-sent events `summary`, `voided` and `erased`, until the caller leaves. */
+                /** @description Server-sent events `summary`, `voided`, `erased` and `missing`, until the caller leaves. */
                 200: {
                     content: {
                         "text/event-stream": string;

@@ -115,6 +115,26 @@ async def test_summaries_that_are_delivered_twice_are_given_once() -> None:
     assert server.asked[1].headers["last-event-id"] == "c0"
 
 
+async def test_what_the_topic_of_summaries_has_lost_is_given_and_the_stream_goes_on_behind_it() -> (
+    None
+):
+    def lost(partition: int, cursor: str) -> bytes:
+        return sent("missing", {"partition": partition, "first": 12, "last": 39}, cursor)
+
+    first, second = STREAM + lost(3, "c1"), STREAM + lost(4, "c2")
+    async with (
+        raw_server(first, second) as server,
+        AsyncClient(server.url, "k", retries=QUICK) as client,
+        client.summaries("c0") as events,
+    ):
+        found = [await anext(events) for _ in range(2)]
+    assert [(e.event, e.id, e.data["partition"]) for e in found] == [
+        ("missing", "c1", 3),
+        ("missing", "c2", 4),
+    ]
+    assert server.asked[1].headers["last-event-id"] == "c1"
+
+
 async def test_a_synchronous_subscription_ends_when_another_thread_closes_it() -> None:
     async def stays(writer: asyncio.StreamWriter) -> None:
         writer.write(STREAM + sent("event", {"n": 1}, "0-1"))

@@ -146,6 +146,22 @@ async def test_what_is_gone_and_what_will_go_is_said_by_the_checks(settings: Set
     await log.stop()
 
 
+async def test_the_doctor_notes_summaries_that_are_gone_and_what_follows(
+    settings: Settings,
+) -> None:
+    log = KafkaLog(settings, settings.partitions, "summaries")
+    await log.append(messages(random.Random(1), 0, 60))
+    await log.stop()
+    env = environment(settings)
+    assert "has lost its beginning" not in (await cli("doctor", env=env)).out
+    await eaten(settings, {1: 5}, "summaries")
+    ran = await cli("doctor", env=env)
+    (gone,) = [line for line in ran.lines if "has lost its beginning" in line]
+    assert gone.split()[0] == "note"
+    assert f"{settings.topic('summaries')} has" in gone and "1 (begins at offset 5)" in gone
+    assert "`missing`" in gone
+
+
 async def test_up_starts_on_a_log_that_lost_its_beginning_and_says_so(
     settings: Settings, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -188,6 +188,23 @@ async def test_a_listener_that_waits_for_the_logs_ends_holds_up_no_other_one(pai
         await tail.stop()
 
 
+async def test_a_tail_that_lingers_reads_no_more_some_time_after_its_last_listener_has_left(
+    pair: Pair,
+) -> None:
+    log, topic = pair.a.app.state.live.backend.log, pair.settings.topic("events")
+    count, heard = pair.settings.partitions, Heard()
+    tail = Tail(pair.settings, topic, count, log.end_offsets, log.seals, linger=0.1)
+    try:
+        await tail.join(b"acme", heard, range(count))
+        tail.leave(b"acme", heard, range(count))
+        assert not tail.idle
+        await tail.join(b"acme", heard, range(count))
+        tail.leave(b"acme", heard, range(count))
+        await until(lambda: asyncio.sleep(0, tail.idle))
+    finally:
+        await tail.stop()
+
+
 async def test_others_have_their_turn_between_records_that_take_long_to_hand_over(
     pair: Pair,
 ) -> None:

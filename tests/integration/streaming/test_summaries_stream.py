@@ -4,16 +4,19 @@ Redis over two gateways.
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
 
 from streams.log import kafka_log
+from streams.log.kafka_log import KafkaLog
 from tests.support.stream_pair import Pair, say
 from tests.support.streaming import Subscriber, subscribed
 from threadfold.streaming import missed_summaries
 from threadfold.streaming.cursor import read_cursor, write_cursor
+from threadfold.streaming.live import OPENING_OF_TENANT
 
 LONG = (
     "The parcel left the harbour in Oslo on Tuesday and should arrive by the weekend, or so they"
@@ -198,3 +201,53 @@ async def test_another_tenant_sees_no_summary_and_its_cursor_is_refused(pair: Pa
             "/v1/summaries/stream", headers=pair.auth("rival"), params={"cursor": given}
         )
         assert answer.status_code == 422, answer.text
+
+
+@pytest.fixture
+def questions(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The topics of which a gateway asks Kafka from now on where they end."""
+    asked: list[str] = []
+    real = KafkaLog.end_offsets
+
+    async def counted(log: KafkaLog) -> dict[int, int]:
+        asked.append(log.topic)
+        return await real(log)
+
+    monkeypatch.setattr(KafkaLog, "end_offsets", counted)
+    return asked
+
+
+async def test_streams_of_summaries_that_are_opened_and_left_at_once_do_not_each_ask_kafka(
+    pair: Pair, questions: list[str]
+) -> None:
+    live = pair.b.app.state.live
+    topic = pair.settings.topic("summaries")
+
+    async def opened_and_left(cursor: str | None = None) -> str:
+        stream = await live.open_summaries("acme", cursor)
+        stream.close()
+        return write_cursor(topic, "acme", [0] * pair.settings.partitions)
+
+    cursors = await asyncio.gather(*(opened_and_left() for _ in range(40)))
+    assert questions.count(topic) <= OPENING_OF_TENANT
+    questions.clear()
+    for cursor in (None, *cursors):
+        await opened_and_left(cursor)
+    assert topic not in questions, "the topic is read on for a while"
+
+
+async def test_a_stream_that_asks_kafka_nothing_begins_no_later_than_it_was_opened(
+    pair: Pair, questions: list[str]
+) -> None:
+    topic, live = pair.settings.topic("summaries"), pair.a.app.state.live
+    (await live.open_summaries("acme")).close()
+    questions.clear()
+    for n in range(3):
+        async with subscribed(pair.a, "/v1/summaries/stream", pair.keys["acme"]) as one:
+            await talk(pair, f"opened{n}")
+            await one.until(
+                lambda name=f"opened{n}", one=one: (
+                    name in [d["conversation"] for d in one.of("summary")]
+                )
+            )
+    assert topic not in questions

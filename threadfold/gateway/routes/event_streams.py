@@ -106,7 +106,7 @@ async def get_stream(
     "Follow the tenant's summaries",
     Answer(
         str,
-        "Server-sent events `summary`, `voided` and `erased`, until the caller leaves.",
+        "Server-sent events `summary`, `voided`, `erased` and `missing`, until the caller leaves.",
         _SUMMARIES,
         EVENT_STREAM,
     ),
@@ -126,7 +126,8 @@ async def get_summaries_stream(
     last_event_id: Annotated[str | None, _LAST_EVENT, Meta(max_length=16_384)] = None,
 ) -> Response:
     """The summaries of all the tenant's conversations: accepted (`summary`), voided by a rollback
-    (`voided`), or erased with their conversation (`erased`).
+    (`voided`), or erased with their conversation (`erased`). `missing`: the topic has lost records
+    that the stream was to give.
 
     Delivery is at least once: dedupe on `summary_id`. A conversation's summaries come in order.
     """

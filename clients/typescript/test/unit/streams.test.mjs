@@ -145,6 +145,31 @@ test("the same summary under another cursor is given once", () => {
   );
 });
 
+test("what the topic of summaries has lost is given, and the stream goes on behind it", () => {
+  const lost = { partition: 3, first: 12, last: 39 };
+  return serving(
+    [
+      stream(sent("missing", lost, "c1")),
+      stream(sent("missing", { ...lost, partition: 4 }, "c2"), sent("summary", { n: 1 }, "c3")),
+    ],
+    async (client, asked) => {
+      const found = await take(client.summaries({ cursor: "c0" }), 3);
+      assert.deepEqual(
+        found.map(({ event, id, data }) => [event, id, data.partition]),
+        [
+          ["missing", "c1", 3],
+          ["missing", "c2", 4],
+          ["summary", "c3", undefined],
+        ],
+      );
+      assert.deepEqual(
+        asked.map(({ headers }) => headers["last-event-id"]),
+        ["c0", "c1"],
+      );
+    },
+  );
+});
+
 test("a stream goes on with a new token when the old one expired", async () => {
   let tokens = 0;
   const answers = [
