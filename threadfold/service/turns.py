@@ -16,9 +16,9 @@ from msgspec import Meta, Struct
 from projections.errors import Conflict, InvalidEvent, InvalidName
 from projections.names import NAME_PATTERN, check_name, make_key, one_line
 from projections.window.turns import MAX_SECONDS, NONE, Turns
-from threadfold.service.append_result import Appended
+from threadfold.service.append_result import Appended, Applied
 from threadfold.service.conversations import ConversationService
-from threadfold.service.drafts import Conditions, new_id
+from threadfold.service.drafts import UNCONDITIONED, Conditions, derived_id, new_id
 
 SECONDS = 60
 """Seconds that a turn's lease lasts without a renewal, by default."""
@@ -63,6 +63,8 @@ async def begin(
     conversation: str,
     request: NewTurn,
     charge: Charge = _free,
+    *,
+    once: str | None = None,
 ) -> dict[str, Any]:
     """Begin a turn, or wait in the queue for it.
 
@@ -71,29 +73,41 @@ async def begin(
     waits; ``place`` counts the turns before it. A repeat with the same ``turn_id`` returns the
     present status: repeat the request if its answer was lost, or to follow a queued turn.
 
+    Args:
+        once: a key. Requests with the same one begin the turn once, and not after an :func:`end`
+            with it, in whatever order they come.
+
     Raises:
         InvalidName: the turn's id is invalid.
-        Conflict: another turn is active and the policy is to reject, too many turns wait, or this
-            one was interrupted at once.
+        Conflict: another turn is active and the policy is to reject, too many turns wait, this
+            one was interrupted at once, or it has ended (``once``).
         KafkaUnavailable, WaitTimedOut, Healing, RedisUnavailable: the turn may have begun; repeat
             the request with the same ``turn_id``.
     """
-    turn_id = new_id() if request.turn_id is None else _named(request.turn_id)
+    if request.turn_id is not None:
+        turn_id = _named(request.turn_id)
+    else:
+        turn_id = new_id() if once is None else _id_of_begin(tenant, "", once)
     lease = {"policy": request.policy, "seconds": request.seconds}
     flat = {"type": "turn.started", "turn_id": turn_id, "lease": lease}
     if request.model is not None:
         flat["model"] = request.model
+    if once is not None:
+        flat["id"] = _id_of_begin(tenant, turn_id, once)
     deadline = time.monotonic() + request.wait
-    turns, position = await _appended(backend, tenant, conversation, flat, Conditions(), charge)
+    turns, (applied,) = await _appended(
+        backend, tenant, conversation, [flat], UNCONDITIONED, charge
+    )
     answer = _standing(turns, turn_id)
     while answer is not None and answer["status"] == "queued" and time.monotonic() < deadline:
         await asyncio.sleep(_LOOK)
         answer = _standing(await standing(backend, tenant, conversation), turn_id)
     if answer is None:
+        why = ": it has ended" if applied.status == "duplicate" else _holder(turns)
         raise Conflict(
-            f"turn {one_line(turn_id)} of conversation {conversation} did not begin{_holder(turns)}"
+            f"turn {one_line(turn_id)} of conversation {conversation} did not begin{why}"
         )
-    return {**answer, "position": position}
+    return {**answer, "position": str(applied.position)}
 
 
 async def renew(
@@ -109,15 +123,15 @@ async def renew(
     _check_length(turn_id)
     lease = {"policy": "reject", "seconds": seconds}
     flat = {"type": "turn.started", "turn_id": turn_id, "lease": lease}
-    turns, position = await _appended(
-        backend, tenant, conversation, flat, Conditions(fence=fence), charge
+    turns, (applied,) = await _appended(
+        backend, tenant, conversation, [flat], Conditions(fence=fence), charge
     )
     answer = _standing(turns, turn_id)
     if answer is None or answer["fencing_token"] != fence:
         raise Conflict(
             f"turn {one_line(turn_id)} of conversation {conversation} is over{_holder(turns)}"
         )
-    return {**answer, "position": position}
+    return {**answer, "position": str(applied.position)}
 
 
 async def end(
@@ -127,9 +141,15 @@ async def end(
     turn_id: str,
     fence: int | None = None,
     charge: Charge = _free,
+    *,
+    once: str | None = None,
 ) -> dict[str, Any]:
     """End a turn, or remove it from the queue; the next waiting turn becomes active. Returns
     ``{"turn_id", "position"}``.
+
+    Args:
+        once: the key of the requests to begin it. Those that come later begin nothing, also if this
+            raises Conflict.
 
     Raises:
         Conflict: another turn is active.
@@ -137,11 +157,18 @@ async def end(
             again.
     """
     _check_length(turn_id)
-    flat = {"type": "turn.ended", "turn_id": turn_id}
-    _, position = await _appended(
-        backend, tenant, conversation, flat, Conditions(fence=fence), charge, may_fail=False
+    flats = [{"type": "turn.ended", "turn_id": turn_id}]
+    if once is not None:
+        # With the id of the begin: after it a duplicate, while before it the begin becomes one.
+        flats.insert(0, {**flats[0], "id": _id_of_begin(tenant, turn_id, once)})
+    turns, applied = await _appended(
+        backend, tenant, conversation, flats, Conditions(fence=fence), charge
     )
-    return {"turn_id": turn_id, "position": position}
+    if {one.status for one in applied} <= {"rejected", "duplicate"}:
+        raise Conflict(
+            f"turn {one_line(turn_id)} of conversation {conversation} is not active{_holder(turns)}"
+        )
+    return {"turn_id": turn_id, "position": str(applied[-1].position)}
 
 
 async def shown(backend: ConversationService, tenant: str, conversation: str) -> dict[str, Any]:
@@ -167,24 +194,20 @@ async def _appended(
     backend: ConversationService,
     tenant: str,
     conversation: str,
-    flat: dict[str, Any],
+    flats: Sequence[dict[str, Any]],
     conditions: Conditions,
     charge: Charge,
-    *,
-    may_fail: bool = True,
-) -> tuple[Turns, str]:
-    appended = await backend.append(
-        tenant, [(conversation, flat)], noun="turn", conditions=conditions
-    )
+) -> tuple[Turns, list[Applied]]:
+    """Append a turn's events; returns the turns after them, and what the fold did with each."""
+    items = [(conversation, flat) for flat in flats]
+    appended = await backend.append(tenant, items, noun="turn", conditions=conditions)
     charge(appended)
-    (applied,) = await backend.wait_applied(tenant, conversation, appended)
-    turns = await standing(backend, tenant, conversation)
-    if applied.status == "rejected" and not may_fail:
-        raise Conflict(
-            f"turn {one_line(flat['turn_id'])} of conversation {conversation} is not active"
-            f"{_holder(turns)}"
-        )
-    return turns, str(applied.position)
+    applied = await backend.wait_applied(tenant, conversation, appended)
+    return await standing(backend, tenant, conversation), applied
+
+
+def _id_of_begin(tenant: str, turn_id: str, once: str) -> str:
+    return derived_id(tenant, f"turn {turn_id}\n{once}", 0)
 
 
 def _check_length(turn_id: str) -> None:

@@ -24,9 +24,9 @@ _leaving: set[asyncio.Task[None]] = set()
 alone does not keep them.
 """
 
-Begin = Callable[[float], Awaitable[TurnInfo]]
+Begin = Callable[[float, str], Awaitable[TurnInfo]]
 Renew = Callable[[int, int | None], Awaitable[TurnInfo]]
-End = Callable[[int | None], Awaitable[None]]
+End = Callable[[int | None, str | None], Awaitable[None]]
 
 
 class Turn:
@@ -58,6 +58,7 @@ class Turn:
         self._end = end
         self._turns = turns
         self._wait = wait
+        self._once: str | None = None
 
     @property
     def fencing_token(self) -> int:
@@ -72,9 +73,12 @@ class Turn:
         return self.info.status if self.info else ""
 
     async def begin(self) -> Turn:
-        """Begin it; wait if it is queued. If that fails or is cancelled, it leaves the queue."""
+        """Begin it; wait if it is queued. If that fails or is cancelled, it leaves the queue, also
+        if the gateway gets the request to begin it later.
+        """
+        self.info, self._once = None, new_id()
         try:
-            await self._wait_to_begin()
+            await self._wait_to_begin(self._once)
         except (Exception, asyncio.CancelledError) as error:
             refused = isinstance(error, ClientError) and not error.unknown
             if self.info is not None or not refused:
@@ -82,9 +86,9 @@ class Turn:
             raise
         return self
 
-    async def _wait_to_begin(self) -> None:
+    async def _wait_to_begin(self, once: str) -> None:
         deadline = time.monotonic() + self._wait
-        self.info = await self._begin(min(self._wait, MOST_WAIT))
+        self.info = await self._begin(min(self._wait, MOST_WAIT), once)
         while self.info.status == "queued":
             if time.monotonic() > deadline:
                 raise Conflict(
@@ -92,7 +96,8 @@ class Turn:
                     " holds the conversation",
                     status=409,
                 )
-            self.info = await self._begin(max(0.05, min(deadline - time.monotonic(), MOST_WAIT)))
+            left = max(0.05, min(deadline - time.monotonic(), MOST_WAIT))
+            self.info = await self._begin(left, once)
 
     async def _leave(self, error: BaseException) -> None:
         """Leave the queue because of ``error``: nobody runs a turn that was not entered."""
@@ -128,7 +133,9 @@ class Turn:
 
     async def end(self) -> None:
         """End it; calls it left open are dead."""
-        await self._end(self.info.fencing_token if self.info else None)
+        token = self.info.fencing_token if self.info else None
+        # Without a token, a request to begin it may be under way, and come after this one.
+        await self._end(token, self._once if token is None else None)
 
     async def __aenter__(self) -> Turn:
         return await self.begin()
@@ -168,16 +175,25 @@ def open_turn(
     if model:
         body["model"] = model
 
-    async def begin(queued: float) -> TurnInfo:
+    async def begin(queued: float, once: str) -> TurnInfo:
         waiting = {"wait": round(queued, 3)} if policy == "queue" else {}
-        return await caller.decoded(Call("POST", path, body={**body, **waiting}), TurnInfo)
+        call = Call("POST", path, body={**body, **waiting}, headers=_key(once))
+        return await caller.decoded(call, TurnInfo)
 
     async def renew(token: int, more: int | None) -> TurnInfo:
         lease = {"seconds": more or seconds}
         call = Call("POST", f"{own}/renew", body=lease, headers=fencing(token))
         return await caller.decoded(call, TurnInfo)
 
-    async def end(token: int | None) -> None:
-        await caller.document(Call("POST", f"{own}/end", headers=fencing(token)))
+    async def end(token: int | None, once: str | None) -> None:
+        headers = {**fencing(token), **_key(once)}
+        await caller.document(Call("POST", f"{own}/end", headers=headers))
 
     return Turn(begin, renew, end, lambda: turns_of(caller, conversation), name, wait)
+
+
+def _key(once: str | None) -> dict[str, str]:
+    """The header that has requests with the same value begin the turn once, and not after it was
+    ended with it.
+    """
+    return {} if once is None else {"Idempotency-Key": once}

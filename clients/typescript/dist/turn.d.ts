@@ -35,7 +35,8 @@ export declare class Turn {
     run<T>(work: (turn: this) => T | Promise<T>): Promise<T>;
     /**
      * Begin it; wait if it is queued. Throws Conflict if another turn holds the conversation, for
-     * longer than `wait`. If that fails or its signal aborts, the turn leaves the queue.
+     * longer than `wait`. If that fails or its signal aborts, the turn leaves the queue, also if the
+     * gateway gets the request to begin it later.
      */
     begin(): Promise<this>;
     /**

@@ -45,6 +45,8 @@ export class Turn {
   };
   readonly #wait: number;
   readonly #signal: AbortSignal | undefined;
+  /** Requests with the same key begin the turn once, and not after it was ended with it. */
+  #key: Record<string, string> = {};
 
   constructor(caller: Caller, conversation: string, options: TurnOptions) {
     const {
@@ -84,9 +86,12 @@ export class Turn {
 
   /**
    * Begin it; wait if it is queued. Throws Conflict if another turn holds the conversation, for
-   * longer than `wait`. If that fails or its signal aborts, the turn leaves the queue.
+   * longer than `wait`. If that fails or its signal aborts, the turn leaves the queue, also if the
+   * gateway gets the request to begin it later.
    */
   async begin(): Promise<this> {
+    this.info = null;
+    this.#key = { "Idempotency-Key": newId() };
     try {
       await this.#waitToBegin();
     } catch (error) {
@@ -107,7 +112,7 @@ export class Turn {
       this.info = await this.#caller.post<TurnInfo>(
         this.#path,
         { ...this.#body, wait },
-        { has: "turn_id", signal: this.#signal },
+        { has: "turn_id", signal: this.#signal, headers: this.#key },
       );
       if (this.info.status !== "queued") return;
       if (Date.now() >= deadline) {
@@ -138,12 +143,19 @@ export class Turn {
 
   /** End it; calls it left open are dead. */
   async end(): Promise<void> {
-    await this.#post("end", this.info?.fencing_token ?? undefined);
+    const token = this.info?.fencing_token ?? undefined;
+    // Without a token, a request to begin it may be under way, and come after this one.
+    await this.#post("end", token, undefined, token === undefined ? this.#key : {});
   }
 
-  #post<T>(what: string, fence: number | undefined, body?: unknown): Promise<T> {
+  #post<T>(
+    what: string,
+    fence: number | undefined,
+    body?: unknown,
+    headers?: Record<string, string>,
+  ): Promise<T> {
     return this.#caller.post(`${this.#path}/${encodeURIComponent(this.turnId)}/${what}`, body, {
-      headers: fencing(fence),
+      headers: { ...fencing(fence), ...headers },
     });
   }
 }

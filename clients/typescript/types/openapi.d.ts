@@ -391,6 +391,10 @@ export interface paths {
          */
         post: {
             parameters: {
+                header?: {
+                    /** @description requests with the same key begin the turn once, and not after an end with it */
+                    "Idempotency-Key"?: string;
+                };
                 path: {
                     conversation: string;
                 };
@@ -450,6 +454,9 @@ export interface paths {
          * @description End the active turn, or take a turn out of the queue. The next turn of the queue becomes
          *     active. 409 if another turn is active.
          *
+         *     Of a turn whose begin was not answered, give the `Idempotency-Key` of that request: it may come
+         *     after this one, and then begins nothing.
+         *
          *     Scope: `append`.
          */
         post: {
@@ -457,6 +464,8 @@ export interface paths {
                 header?: {
                     /** @description the number that the turn was given when it began (`fencing_token`); 409 if that turn is not the active one */
                     "Fencing-Token"?: number;
+                    /** @description the key of the request to begin it: if that one comes later, it is 409 */
+                    "Idempotency-Key"?: string;
                 };
                 path: {
                     conversation: string;

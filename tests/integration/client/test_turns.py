@@ -1,4 +1,6 @@
-"""A turn whose entering fails or is cancelled leaves the queue; what goes wrong there hides nothing."""
+"""A turn whose entering fails or is cancelled leaves the queue, also if the request to begin it comes
+last; what goes wrong there hides nothing.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +13,14 @@ from typing import Any
 
 import pytest
 
+from streams.settings.settings import Settings
 from tests.support.clients import QUICK
+from tests.support.platform import Platform, running_platform
 from tests.support.raw_server import Answer, RawServer, answer, problem, raw_server
 from tests.support.worker import until
 from threadfold_client import AsyncClient, Conflict, Invalid, Turn
+from threadfold_client.calls import Call
+from threadfold_client.http import HttpTransport
 
 QUEUED = answer(200, {"turn_id": "t", "status": "queued", "place": 1})
 ENDED = answer(200, {"turn_id": "t", "position": "0-1"})
@@ -181,3 +187,79 @@ async def test_a_synchronous_client_that_is_interrupted_leaves_the_queue() -> No
         _, errors = await program.communicate()
         assert b"KeyboardInterrupt" in errors and program.returncode
         assert service.ended == 1
+
+
+class Stalling(HttpTransport):
+    """Keeps the requests to begin turn t back, as a gateway that stalls: ``carry_out`` sends them.
+    With ``answers`` it sends them at once, too.
+    """
+
+    def __init__(self, platform: Platform, *, answers: bool = False) -> None:
+        super().__init__(platform.url, platform.key, timeout=20.0)
+        self.kept: list[Call] = []
+        self._answers = answers
+
+    async def request(self, call: Call) -> bytes:
+        if call.path.endswith("/turns") and call.method == "POST" and call.body["turn_id"] == "t":
+            self.kept.append(call)
+            if not self._answers:
+                await asyncio.Event().wait()
+        return await super().request(call)
+
+    async def carry_out(self) -> None:
+        for call in self.kept:
+            with pytest.raises(Conflict, match="did not begin"):
+                await super().request(call)
+
+
+@pytest.fixture(scope="module")
+async def platform(settings: Settings) -> AsyncIterator[Platform]:
+    async with running_platform(settings) as running:
+        yield running
+
+
+@pytest.mark.parametrize("policy", ["reject", "queue", "interrupt"])
+async def test_a_turn_whose_entering_was_cancelled_does_not_begin_later(
+    platform: Platform, policy: Any
+) -> None:
+    transport = Stalling(platform)
+    async with AsyncClient.over(transport) as client:
+        entering = asyncio.create_task(client.turn(policy, policy=policy, turn_id="t").begin())
+
+        async def sent() -> bool:
+            return bool(transport.kept)
+
+        await until(sent)
+        entering.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await entering
+        await transport.carry_out()
+        found = await client.turns(policy)
+        assert found.live is None and not found.waiting
+
+
+async def test_a_turn_whose_entering_was_cancelled_does_not_wait_for_another_later(
+    platform: Platform,
+) -> None:
+    transport = Stalling(platform)
+    async with AsyncClient.over(transport) as client, client.turn("held") as other:
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.3), client.turn("held", policy="queue", turn_id="t"):
+                raise AssertionError("entered")
+        await transport.carry_out()
+        found = await client.turns("held")
+        assert found.live is not None and found.live.turn_id == other.turn_id
+        assert not found.waiting
+
+
+async def test_a_repeat_of_the_beginning_that_comes_after_the_run_begins_nothing(
+    platform: Platform,
+) -> None:
+    transport = Stalling(platform, answers=True)
+    async with AsyncClient.over(transport) as client:
+        async with client.turn("repeated", turn_id="t") as turn:
+            assert turn.status == "started"
+        await transport.carry_out()
+        assert (await client.turns("repeated")).live is None
+        async with client.turn("repeated", turn_id="t") as turn:
+            assert turn.status == "started", "another beginning of the same turn is none of them"

@@ -10,9 +10,24 @@ import pytest
 from tests.support.gateway import Client, is_problem, say
 from tests.support.worker import until
 
+KEY = {"Idempotency-Key": "k1"}
+
 
 async def begin(call: Client, conversation: str, **body: Any) -> Any:
     return await call("POST", f"/v1/conversations/{conversation}/turns", body)
+
+
+async def begin_with_key(call: Client, conversation: str, **body: Any) -> Any:
+    return await call("POST", f"/v1/conversations/{conversation}/turns", body, headers=KEY)
+
+
+async def end(call: Client, conversation: str, turn_id: str, **headers: str) -> Any:
+    path = f"/v1/conversations/{conversation}/turns/{turn_id}/end"
+    return await call("POST", path, headers=headers)
+
+
+async def turns(call: Client, conversation: str) -> Any:
+    return (await call("GET", f"/v1/conversations/{conversation}/turns")).json()
 
 
 async def test_two_runs_at_once_are_one_run_and_a_refusal(call: Client) -> None:
@@ -98,6 +113,53 @@ async def test_a_renewed_lease_holds(call: Client) -> None:
     assert (await call("GET", "/v1/conversations/renewed/turns")).json()["live"][
         "turn_id"
     ] == "long"
+
+
+@pytest.mark.parametrize("policy", ["reject", "queue", "interrupt"])
+@pytest.mark.parametrize("active", [True, False], ids=["another is active", "none is active"])
+async def test_a_begin_that_comes_after_the_end_with_its_key_begins_nothing(
+    call: Client, policy: str, active: bool
+) -> None:
+    name = f"overtaken-{policy}-{active}"
+    if active:
+        await begin(call, name, turn_id="other")
+    assert (await end(call, name, "t", **KEY)).status_code == (409 if active else 202)
+    before = await turns(call, name)
+    late = await begin_with_key(call, name, turn_id="t", policy=policy)
+    is_problem(late, 409, "did not begin")
+    assert await turns(call, name) == before
+    await end(call, name, "other")
+    assert (await begin(call, name, turn_id="t")).json()["status"] == "started", "a new begin may"
+
+
+@pytest.mark.parametrize("policy", ["reject", "queue"])
+async def test_an_end_with_the_key_of_its_begin_ends_what_began(call: Client, policy: str) -> None:
+    name = f"keyed-end-{policy}"
+    if policy == "queue":
+        await begin(call, name, turn_id="other")
+    first = await begin_with_key(call, name, turn_id="t", policy=policy)
+    assert first.status_code == 202
+    again = await begin_with_key(call, name, turn_id="t", policy=policy)
+    assert again.json() == first.json(), "a repeat begins it once"
+    await end(call, name, "t", **KEY)
+    shown = await turns(call, name)
+    assert shown["waiting"] == [] and (shown["live"] or {"turn_id": "other"})["turn_id"] == "other"
+    late = await begin_with_key(call, name, turn_id="t", policy=policy)
+    is_problem(late, 409, "did not begin: it has ended")
+    assert await turns(call, name) == shown
+
+
+async def test_an_end_with_another_key_than_its_begin_ends_the_turn(call: Client) -> None:
+    token = (await begin(call, "other-key", turn_id="t")).json()["fencing_token"]
+    await begin(call, "other-key", turn_id="next", policy="queue")
+    ended = await end(call, "other-key", "t", **KEY, **{"Fencing-Token": str(token)})
+    assert ended.status_code == 202
+    assert (await turns(call, "other-key"))["live"]["turn_id"] == "next"
+
+
+async def test_a_begin_without_an_id_makes_one_turn_of_its_key(call: Client) -> None:
+    first, again = [(await begin_with_key(call, "keyed")).json() for _ in range(2)]
+    assert again == first and first["status"] == "started"
 
 
 @pytest.mark.parametrize(

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from msgspec import UNSET, Struct, UnsetType
+from msgspec import UNSET, Meta, Struct, UnsetType
 
 from threadfold.gateway.access import Caller
 from threadfold.gateway.answers import Count, Position
 from threadfold.gateway.conditions import RequiredFence, TurnFence
 from threadfold.gateway.declaration import Answer, Cost, Routes
 from threadfold.gateway.examples import example_of
-from threadfold.gateway.parameters import Path
+from threadfold.gateway.parameters import Header, Path
 from threadfold.gateway.request import Body
 from threadfold.gateway.routes.common import NO_BODY, C, Conversation, Nothing
 from threadfold.service import turns
@@ -20,6 +20,26 @@ from threadfold.service.turns import NewTurn, Seconds
 routes = Routes("Turns")
 _TURNS = f"{C}/turns"
 TurnId = Annotated[str, Path(example="t-1")]
+_KEY = "Idempotency-Key"
+_KEY_LENGTH = Meta(min_length=1, max_length=255)
+BeginKey = Annotated[
+    str | None,
+    Header(
+        "requests with the same key begin the turn once, and not after an end with it",
+        "t-1-begin",
+        _KEY,
+    ),
+    _KEY_LENGTH,
+]
+EndKey = Annotated[
+    str | None,
+    Header(
+        "the key of the request to begin it: if that one comes later, it is 409",
+        "t-1-begin",
+        _KEY,
+    ),
+    _KEY_LENGTH,
+]
 
 
 class Renewal(Struct, forbid_unknown_fields=True):
@@ -77,7 +97,9 @@ class EndedTurn(Struct):
         noun="a turn",
     ),
 )
-async def post_turn(caller: Caller, body: NewTurn, conversation: Conversation) -> dict[str, Any]:
+async def post_turn(
+    caller: Caller, body: NewTurn, conversation: Conversation, idempotency_key: BeginKey = None
+) -> dict[str, Any]:
     """Begin a turn. While another turn is active, `policy` decides: `reject` (409), `queue` (wait
     for it) or `interrupt` (end it).
 
@@ -86,7 +108,9 @@ async def post_turn(caller: Caller, body: NewTurn, conversation: Conversation) -
     to see its status, or give `wait` (up to 30 s). The lease lasts `seconds` (60) unless it is
     renewed.
     """
-    return await turns.begin(caller.backend, caller.tenant, conversation, body, caller.charge)
+    return await turns.begin(
+        caller.backend, caller.tenant, conversation, body, caller.charge, once=idempotency_key
+    )
 
 
 @routes.add(
@@ -138,10 +162,20 @@ async def post_end(
     conversation: Conversation,
     turn_id: TurnId,
     fence: TurnFence = None,
+    idempotency_key: EndKey = None,
 ) -> dict[str, Any]:
     """End the active turn, or take a turn out of the queue. The next turn of the queue becomes
     active. 409 if another turn is active.
+
+    Of a turn whose begin was not answered, give the `Idempotency-Key` of that request: it may come
+    after this one, and then begins nothing.
     """
     return await turns.end(
-        caller.backend, caller.tenant, conversation, turn_id, fence, caller.charge
+        caller.backend,
+        caller.tenant,
+        conversation,
+        turn_id,
+        fence,
+        caller.charge,
+        once=idempotency_key,
     )

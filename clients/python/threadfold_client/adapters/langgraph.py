@@ -92,7 +92,7 @@ class ThreadfoldMemory:
         client: used in the loop the graph runs in.
         max_tokens: a limit of this reader's own.
         trim_state: replace the state's messages by the window as well, so that checkpoints stay
-            bounded.
+            bounded. Removed messages and forks are not noticed then.
     """
 
     def __init__(
@@ -137,7 +137,7 @@ class ThreadfoldMemory:
 
         Args:
             whole: these are all messages of the state, so that others that the conversation has
-                of it were removed. Otherwise only changed ones are noticed.
+                of it were removed. Otherwise only changed ones are noticed, and no forks.
 
         Raises:
             Conflict: a message was changed or removed, and the conversation cannot go back to

@@ -180,6 +180,28 @@ test("a turn holds the conversation, and its token fences appends", async () => 
   await assert.rejects(client.append(conversation, say("too late"), { fence }), Conflict);
 });
 
+test("a turn whose beginning was aborted does not begin later", async () => {
+  for (const policy of ["reject", "queue", "interrupt"]) {
+    const conversation = name();
+    const stop = new AbortController();
+    let late;
+    // As a gateway that stalls: it carries the beginning out after the end.
+    const stalling = async (request) => {
+      if (!new URL(request.url).pathname.endsWith("/turns")) return fetch(request);
+      const { url, method, headers } = request;
+      late = new Request(url, { method, headers, body: await request.text() });
+      stop.abort(new Error("enough"));
+      throw stop.signal.reason;
+    };
+    const other = new Client(url, key, { fetch: stalling });
+    const turn = other.turn(conversation, { policy, signal: stop.signal });
+    await assert.rejects(turn.begin(), { message: "enough" });
+    assert.equal((await fetch(late)).status, 409);
+    assert.deepEqual(await client.turns(conversation), { live: null, waiting: [] });
+    other.close();
+  }
+});
+
 // Passes connections on, and cuts them all when told to.
 async function proxy() {
   const { hostname, port } = new URL(url);

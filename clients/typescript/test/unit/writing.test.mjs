@@ -187,6 +187,9 @@ test("a turn whose signal aborts while it waits leaves the queue", () => {
       asked.map(({ url }) => url.replace(/.*\/conversations\/c/, "")),
       ["/turns", "/turns", "/turns/t/end"],
     );
+    const keys = asked.map(({ headers }) => headers["idempotency-key"]);
+    assert.ok(keys[0], "the gateway knows a late request to begin it by its key");
+    assert.deepEqual(keys, [keys[0], keys[0], keys[0]]);
   });
 });
 
