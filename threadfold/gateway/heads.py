@@ -14,6 +14,8 @@ MAX_HEADERS = 256
 MAX_ESCAPES = 8_192
 MAX_PARAMETERS = 256
 """Escapes (``%41``) and parameters of an address: reading them costs far more than their bytes."""
+AT_MOST_ONE = (b"origin", b"content-type")
+"""Headers that come once or not at all. The parser refuses a second ``Content-Length``."""
 HEAD_SECONDS = 30.0
 """Seconds from the start of a connection, or the first byte of a head, to the end of the head."""
 REFUSED_SECONDS = 5.0
@@ -33,10 +35,16 @@ def fault_of_head(
 
     Args: ``headers`` have their names in lower case; ``version`` of HTTP is ``1.0`` or ``1.1``.
     """
-    hosts = sum(name == b"host" for name, _ in headers)
+    names = [name for name, _ in headers]
+    hosts = names.count(b"host")
     if hosts > 1 or (not hosts and version == "1.1"):
         # RFC 9112, 3.2: two servers on the way could each go by another one.
         return 400, f"the request has {hosts} Host headers: it needs one"
+    for once in AT_MOST_ONE:
+        if (times := names.count(once)) > 1:
+            # Who may call is decided by them (``threadfold.gateway.origins``).
+            shown = once.decode().title()
+            return 400, f"the request has {times} {shown} headers: send at most one"
     escapes, parameters = url.count(b"%"), url.count(b"&")
     if len(url) >= MAX_HEAD or escapes > MAX_ESCAPES or parameters > MAX_PARAMETERS:
         return LONG_ADDRESS

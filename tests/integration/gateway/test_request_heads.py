@@ -34,15 +34,26 @@ sockets hold.
 """
 
 
-@pytest.fixture
-async def place() -> AsyncIterator[tuple[str, int]]:
-    """A gateway that is not connected: it listens all the same."""
-    away = Settings.load(
-        env={}, kafka=f"127.0.0.1:{closed_port()}", redis=f"redis://127.0.0.1:{closed_port()}/0"
-    )
+@contextlib.asynccontextmanager
+async def listening(**changes: str) -> AsyncIterator[tuple[str, int]]:
+    """Where a gateway is that is not connected: it listens all the same."""
+    redis = f"redis://127.0.0.1:{closed_port()}/0"
+    away = Settings.load(env={}, kafka=f"127.0.0.1:{closed_port()}", redis=redis, **changes)
     async with serving(create_gateway(away)) as url:
         parts = urlsplit(url)
         yield str(parts.hostname), int(parts.port or 0)
+
+
+@pytest.fixture
+async def place() -> AsyncIterator[tuple[str, int]]:
+    async with listening() as there:
+        yield there
+
+
+@pytest.fixture
+async def place_without_keys() -> AsyncIterator[tuple[str, int]]:
+    async with listening(auth="off") as there:
+        yield there
 
 
 async def flooded(place: tuple[str, int], begin: bytes, piece: bytes) -> tuple[int, bytes]:
@@ -200,6 +211,31 @@ async def test_an_old_version_of_http_has_no_transfer_coding(place: tuple[str, i
 async def test_a_request_names_one_host(place: tuple[str, int], head: bytes) -> None:
     refused = problem_of(await asked(place, head + b"\r\n"))
     assert refused["status"] == 400 and "Host" in str(refused["detail"])
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        (b"Origin: http://127.0.0.1", b"Origin: http://evil.example"),
+        (b"Origin: http://127.0.0.1", b"origin: http://127.0.0.1"),
+        (b"Content-Type: application/json", b"content-type: text/plain"),
+        (b"Content-Length: 2", b"Content-Length: 3"),
+        (b"Content-Length: 2", b"Content-Length: 2"),
+        (b"Content-Length: 2", b"Transfer-Encoding: chunked"),
+    ],
+)
+async def test_what_decides_who_may_call_and_where_a_body_ends_comes_once(
+    place: tuple[str, int], place_without_keys: tuple[str, int], first: bytes, second: bytes
+) -> None:
+    begin = b"POST /v1/conversations/c/events HTTP/1.1\r\nHost: 127.0.0.1\r\n"
+    for there in (place, place_without_keys):
+        for one, other in ((first, second), (second, first)):
+            head = begin + one + b"\r\nX: y\r\n" + other + b"\r\n\r\n"
+            refused = problem_of(await asked(there, head))
+            assert refused["status"] == 400
+            name = first.partition(b":")[0].decode()
+            if name != "Content-Length":
+                assert refused["detail"] == f"the request has 2 {name} headers: send at most one"
 
 
 async def test_an_old_client_need_not_name_the_host(place: tuple[str, int]) -> None:
