@@ -243,6 +243,68 @@ async def test_an_old_client_need_not_name_the_host(place: tuple[str, int]) -> N
     assert answer.startswith(b"HTTP/1.1 200 OK")
 
 
+def get(address: str, host: str, more: str = "") -> bytes:
+    return f"GET {address} HTTP/1.1\r\nHost: {host}\r\n{more}Connection: close\r\n\r\n".encode()
+
+
+UPGRADE = "Upgrade: h2c\r\n"
+
+
+@pytest.mark.parametrize("more", ["", UPGRADE + "Connection: upgrade\r\n"])
+async def test_without_keys_a_foreign_host_in_the_address_is_refused_whatever_host_says(
+    place_without_keys: tuple[str, int], more: str
+) -> None:
+    own = f"127.0.0.1:{place_without_keys[1]}"
+    for path in ("/healthz", "/v1/conversations", "/metrics", "?x=/healthz", ""):
+        for scheme in ("http", "HTTPS"):
+            head = get(f"{scheme}://evil.example{path}", own, more)
+            answer = await asked(place_without_keys, head)
+            assert answer.startswith(b"HTTP/1.1 403") and b"evil.example" in answer
+    old = b"GET http://evil.example/healthz HTTP/1.0\r\n\r\n"
+    assert (await asked(place_without_keys, old)).startswith(b"HTTP/1.1 403")
+    page = f"{more}Origin: http://evil.example\r\n"
+    answer = await asked(place_without_keys, get(f"http://{own}/healthz", "evil.example", page))
+    assert answer.startswith(b"HTTP/1.1 403") and b"no other page" in answer
+
+
+async def test_an_address_with_its_host_is_answered_as_the_path_and_that_host(
+    place: tuple[str, int], place_without_keys: tuple[str, int]
+) -> None:
+    for there, host in ((place, "any.example"), (place_without_keys, "localhost")):
+        for more in ("", UPGRADE + "Connection: upgrade\r\n"):
+            for scheme in ("http", "HTTP", "https"):
+                healthy = await asked(there, get(f"{scheme}://{host}/healthz", "other", more))
+                assert healthy.startswith(b"HTTP/1.1 200")
+        assert (await asked(there, get(f"http://{host}", host))).startswith(b"HTTP/1.1 307")
+        for address in (f"http://{host}?next=x", "/?next=http://evil.example/"):
+            read = await asked(there, get(address, host))
+            assert read.startswith(b"HTTP/1.1 422") and b"'next'" in read, "a query stays one"
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        ("GET *", "OPTIONS"),
+        ("POST *", "OPTIONS"),
+        ("GET ftp://127.0.0.1/healthz", "scheme"),
+        ("GET http://127.0.0.1@evil.example/healthz", "no user"),
+        ("GET http:///healthz", "needs a host"),
+    ],
+)
+async def test_an_address_that_no_server_can_be_meant_by_is_refused(
+    place: tuple[str, int], place_without_keys: tuple[str, int], line: str, why: str
+) -> None:
+    for there in (place, place_without_keys):
+        head = f"{line} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
+        refused = problem_of(await asked(there, head.encode()))
+        assert refused["status"] == 400 and why in str(refused["detail"])
+
+
+async def test_options_may_ask_about_the_whole_server(place: tuple[str, int]) -> None:
+    head = b"OPTIONS * HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+    assert (await asked(place, head)).startswith(b"HTTP/1.1 405")
+
+
 async def test_requests_one_behind_the_other_leave_no_error_behind(
     place: tuple[str, int], caplog: pytest.LogCaptureFixture
 ) -> None:
