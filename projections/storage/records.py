@@ -107,8 +107,14 @@ class Checkpoint:
         """
         if self.healing:
             return True
-        waiting = [name for name, offset in self.rollbacks if offset <= self.target]
-        return _is_among(whose, waiting)
+        return _is_among(whose, self.held_back)
+
+    @property
+    def held_back(self) -> list[str]:
+        """The conversations that must not be served yet, although others are: readers have seen
+        them later than they are.
+        """
+        return [name for name, offset in self.rollbacks if offset <= self.target]
 
 
 def _is_among(whose: Key | str, names: list[str]) -> bool:

@@ -39,6 +39,8 @@ PATIENCE = 20.0
 """Seconds that a partition may be on its way to another worker, or behind what was seen of it,
 before the verify gives up.
 """
+SHOWN = 3
+"""Conversations that an error names."""
 Progress = Callable[[int, int], None]
 
 
@@ -223,18 +225,7 @@ class _Verify:
             ):
                 return checkpoint
             if time.monotonic() > deadline:
-                if checkpoint is not None and checkpoint.restoring:
-                    raise Healing(
-                        f"a conversation of partition {fold.partition} is rolling back to an old"
-                        " event: try again later"
-                    )
-                if checkpoint is None:
-                    raise Healing(
-                        f"partition {fold.partition} has no windows yet: is a worker running?"
-                    )
-                raise Healing(
-                    f"partition {fold.partition} is healing from the log: try again shortly"
-                )
+                raise Healing(_why_no_base(fold.partition, checkpoint))
             await asyncio.sleep(0.1)
 
     async def repair(
@@ -342,6 +333,22 @@ async def _choose(run: _Verify, ends: dict[int, int], sample: int) -> set[Key]:
             ):
                 keys.add(key)
     return set(random.sample(sorted(keys), min(sample, len(keys))))
+
+
+def _why_no_base(partition: int, checkpoint: Checkpoint | None) -> str:
+    """Why nothing can be compared with what stands in the store."""
+    if checkpoint is None:
+        return f"partition {partition} has no windows yet: is a worker running?"
+    waiting = sorted({name for name, _ in checkpoint.rollbacks})
+    if not checkpoint.restoring or not waiting:
+        return f"partition {partition} is healing from the log: try again shortly"
+    # A rollback, or a late summary. While it heals, perhaps one of long ago that is folded again.
+    shown = ", ".join(waiting[:SHOWN]) + (" and others" if len(waiting) > SHOWN else "")
+    how = "is healing from the log" if checkpoint.behind else "is not folded to one point"
+    return (
+        f"partition {partition} {how}: older events are still read for conversations of it"
+        f" ({len(waiting)}: {shown}): try again shortly"
+    )
 
 
 def _offset(checkpoint: Checkpoint | None) -> int:

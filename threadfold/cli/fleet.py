@@ -5,6 +5,7 @@ started again when they end.
 from __future__ import annotations
 
 import contextlib
+import http.client
 import os
 import ssl
 import sys
@@ -16,6 +17,8 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor, wait
 from pathlib import Path
 
+import msgspec
+
 from projections.errors import EmbeddedUnavailable, ThreadfoldError
 from streams.settings.settings import PREFIX, Settings
 from threadfold.cli.common import CONFIG_FILE, say
@@ -25,6 +28,8 @@ from threadfold.embedded.process import GuardedProcess, rotate_log
 from threadfold.embedded.server import EmbeddedServer
 
 POLL = 0.1
+SAY_EVERY = 20.0
+"""Seconds between two lines that say why it is not ready."""
 ATTEMPTS = 3
 """Ends of one service before the stack is ready at which ``up`` gives up."""
 START_GRACE = 5.0
@@ -37,6 +42,11 @@ Kafka, and all is to end soon.
 
 def status_of(url: str, seconds: float) -> int | None:
     """The status that a gateway answers there; None: it does not answer, or not in time."""
+    return _answer_of(url, seconds)[0]
+
+
+def _answer_of(url: str, seconds: float) -> tuple[int | None, bytes]:
+    """The same with the answer's body, empty but for a status of success."""
     # Whom the certificate is for does not matter here: it is this stack's own gateway.
     unchecked = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     unchecked.check_hostname, unchecked.verify_mode = False, ssl.CERT_NONE
@@ -45,11 +55,11 @@ def status_of(url: str, seconds: float) -> int | None:
     )
     try:
         with opener.open(url, timeout=seconds) as answer:
-            return int(answer.status)
+            return int(answer.status), answer.read()
     except urllib.error.HTTPError as error:
-        return error.code
-    except (urllib.error.URLError, OSError, ValueError):
-        return None
+        return error.code, b""
+    except (urllib.error.URLError, OSError, ValueError, http.client.HTTPException):
+        return None, b""
 
 
 class ServiceDied(ThreadfoldError):
@@ -141,27 +151,35 @@ class Fleet:
             service.launch()
 
     def wait_ready(self, ready: Callable[[], None]) -> None:
-        """Call ``ready`` once the gateway answers that it is ready.
+        """Call ``ready`` once the gateway answers that it is ready, and that no conversation is
+        still being restored.
 
         Raises:
             ServiceDied: a service ended :data:`ATTEMPTS` times, though all servers run and the disk
                 has space: then no pause is likely to help.
         """
         begun = printed = time.monotonic()
-        while not self._answers():
+        while (why_not := self._why_not_ready()) is not None:
             self._look()
             self._check_services()
-            if time.monotonic() - printed > 20:
+            if time.monotonic() - printed > SAY_EVERY:
                 printed = time.monotonic()
-                say(
-                    f"not ready after {printed - begun:.0f} s: the services still start, or the"
-                    f" workers still fold the log, see {self.logs}"
-                )
+                say(f"not ready after {printed - begun:.0f} s: {why_not}")
             time.sleep(POLL)
         ready()
 
-    def _answers(self) -> bool:
-        return status_of(f"{self.settings.gateway_url}/readyz", 2.0) == 200
+    def _why_not_ready(self) -> str | None:
+        """What the gateway waits for before all windows can be read; None: nothing."""
+        status, body = _answer_of(f"{self.settings.gateway_url}/readyz", 2.0)
+        if status != 200:
+            return f"the services still start, or the workers still fold the log, see {self.logs}"
+        restoring = msgspec.json.decode(body).get("restoring", 0)
+        if not restoring:
+            return None
+        return (
+            f"for {restoring} conversations older events are still read from the log, the others"
+            f" are served at {self.settings.gateway_url}"
+        )
 
     def watch(self) -> None:
         """Keep everything running until a signal."""

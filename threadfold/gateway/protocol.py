@@ -33,6 +33,8 @@ from threadfold.gateway.heads import (
     fault_of_coding,
     fault_of_head,
     fault_of_length,
+    fault_of_target,
+    in_origin_form,
     without_upgrade,
 )
 from threadfold.gateway.problems import last_answer
@@ -265,6 +267,7 @@ class BoundedProtocol(CountedProtocol):
             self._refuse(501, "method CONNECT is not supported")
             return
         fault = fault_of_head(self.parser.get_http_version(), self.headers, self.url)
+        fault = fault or fault_of_target(self.parser.get_method(), self.url)
         if fault is not None:
             self._refuse(*fault)
             raise _Refused
@@ -275,6 +278,7 @@ class BoundedProtocol(CountedProtocol):
         if not self._arrivals.expect(announced_length(self.headers)):
             self._read_no_more(b"")
             raise _Refused
+        self.url, self.headers[:] = in_origin_form(self.url, self.headers)
         super().on_headers_complete()
         self._count_waiting()
         self._place()

@@ -1898,11 +1898,11 @@ export interface paths {
          * @description 200 if Kafka, Redis and the live generation answer, else 503. The first time, the windows of
          *     every partition must be readable, too. A halted partition is named: the others are served. So is
          *     a Redis that takes no writes: every gateway has the same, and reads and appends go on; and a
-         *     memory store that cannot be used.
+         *     memory store that cannot be used; and how many conversations are still being restored.
          */
         get: {
             responses: {
-                /** @description Kafka, Redis and the live generation answer: its number, the log's partitions, how many events are in the log and not in the windows yet (`behind`, in all partitions), and which partitions are halted: nothing new is folded there. `redis` says why Redis takes no writes: windows stand still then, and appends go on. `memory` says why this gateway's store of the long-term memory cannot be used; all else goes on. */
+                /** @description Kafka, Redis and the live generation answer: its number, the log's partitions, how many events are in the log and not in the windows yet (`behind`, in all partitions), and which partitions are halted: nothing new is folded there. `redis` says why Redis takes no writes: windows stand still then, and appends go on. `memory` says why this gateway's store of the long-term memory cannot be used; all else goes on. `restoring` is of how many conversations reads answer 503 while the others are served: older events of theirs are being read again. */
                 200: {
                     content: {
                         "application/json": components["schemas"]["Ready"];
@@ -4663,7 +4663,7 @@ export interface components {
         };
         /**
          * Ready
-         * @description Kafka, Redis and the live generation answer: its number, the log's partitions, how many events are in the log and not in the windows yet (`behind`, in all partitions), and which partitions are halted: nothing new is folded there. `redis` says why Redis takes no writes: windows stand still then, and appends go on. `memory` says why this gateway's store of the long-term memory cannot be used; all else goes on.
+         * @description Kafka, Redis and the live generation answer: its number, the log's partitions, how many events are in the log and not in the windows yet (`behind`, in all partitions), and which partitions are halted: nothing new is folded there. `redis` says why Redis takes no writes: windows stand still then, and appends go on. `memory` says why this gateway's store of the long-term memory cannot be used; all else goes on. `restoring` is of how many conversations reads answer 503 while the others are served: older events of theirs are being read again.
          */
         Ready: {
             status: "ready";
@@ -4673,6 +4673,7 @@ export interface components {
             halted?: number[];
             redis?: string;
             memory?: string;
+            restoring?: number;
         };
         /**
          * Reason

@@ -34,15 +34,26 @@ sockets hold.
 """
 
 
-@pytest.fixture
-async def place() -> AsyncIterator[tuple[str, int]]:
-    """A gateway that is not connected: it listens all the same."""
-    away = Settings.load(
-        env={}, kafka=f"127.0.0.1:{closed_port()}", redis=f"redis://127.0.0.1:{closed_port()}/0"
-    )
+@contextlib.asynccontextmanager
+async def listening(**changes: str) -> AsyncIterator[tuple[str, int]]:
+    """Where a gateway is that is not connected: it listens all the same."""
+    redis = f"redis://127.0.0.1:{closed_port()}/0"
+    away = Settings.load(env={}, kafka=f"127.0.0.1:{closed_port()}", redis=redis, **changes)
     async with serving(create_gateway(away)) as url:
         parts = urlsplit(url)
         yield str(parts.hostname), int(parts.port or 0)
+
+
+@pytest.fixture
+async def place() -> AsyncIterator[tuple[str, int]]:
+    async with listening() as there:
+        yield there
+
+
+@pytest.fixture
+async def place_without_keys() -> AsyncIterator[tuple[str, int]]:
+    async with listening(auth="off") as there:
+        yield there
 
 
 async def flooded(place: tuple[str, int], begin: bytes, piece: bytes) -> tuple[int, bytes]:
@@ -202,9 +213,96 @@ async def test_a_request_names_one_host(place: tuple[str, int], head: bytes) -> 
     assert refused["status"] == 400 and "Host" in str(refused["detail"])
 
 
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        (b"Origin: http://127.0.0.1", b"Origin: http://evil.example"),
+        (b"Origin: http://127.0.0.1", b"origin: http://127.0.0.1"),
+        (b"Content-Type: application/json", b"content-type: text/plain"),
+        (b"Content-Length: 2", b"Content-Length: 3"),
+        (b"Content-Length: 2", b"Content-Length: 2"),
+        (b"Content-Length: 2", b"Transfer-Encoding: chunked"),
+    ],
+)
+async def test_what_decides_who_may_call_and_where_a_body_ends_comes_once(
+    place: tuple[str, int], place_without_keys: tuple[str, int], first: bytes, second: bytes
+) -> None:
+    begin = b"POST /v1/conversations/c/events HTTP/1.1\r\nHost: 127.0.0.1\r\n"
+    for there in (place, place_without_keys):
+        for one, other in ((first, second), (second, first)):
+            head = begin + one + b"\r\nX: y\r\n" + other + b"\r\n\r\n"
+            refused = problem_of(await asked(there, head))
+            assert refused["status"] == 400
+            name = first.partition(b":")[0].decode()
+            if name != "Content-Length":
+                assert refused["detail"] == f"the request has 2 {name} headers: send at most one"
+
+
 async def test_an_old_client_need_not_name_the_host(place: tuple[str, int]) -> None:
     answer = await asked(place, b"GET /healthz HTTP/1.0\r\n\r\n")
     assert answer.startswith(b"HTTP/1.1 200 OK")
+
+
+def get(address: str, host: str, more: str = "") -> bytes:
+    return f"GET {address} HTTP/1.1\r\nHost: {host}\r\n{more}Connection: close\r\n\r\n".encode()
+
+
+UPGRADE = "Upgrade: h2c\r\n"
+
+
+@pytest.mark.parametrize("more", ["", UPGRADE + "Connection: upgrade\r\n"])
+async def test_without_keys_a_foreign_host_in_the_address_is_refused_whatever_host_says(
+    place_without_keys: tuple[str, int], more: str
+) -> None:
+    own = f"127.0.0.1:{place_without_keys[1]}"
+    for path in ("/healthz", "/v1/conversations", "/metrics", "?x=/healthz", ""):
+        for scheme in ("http", "HTTPS"):
+            head = get(f"{scheme}://evil.example{path}", own, more)
+            answer = await asked(place_without_keys, head)
+            assert answer.startswith(b"HTTP/1.1 403") and b"evil.example" in answer
+    old = b"GET http://evil.example/healthz HTTP/1.0\r\n\r\n"
+    assert (await asked(place_without_keys, old)).startswith(b"HTTP/1.1 403")
+    page = f"{more}Origin: http://evil.example\r\n"
+    answer = await asked(place_without_keys, get(f"http://{own}/healthz", "evil.example", page))
+    assert answer.startswith(b"HTTP/1.1 403") and b"no other page" in answer
+
+
+async def test_an_address_with_its_host_is_answered_as_the_path_and_that_host(
+    place: tuple[str, int], place_without_keys: tuple[str, int]
+) -> None:
+    for there, host in ((place, "any.example"), (place_without_keys, "localhost")):
+        for more in ("", UPGRADE + "Connection: upgrade\r\n"):
+            for scheme in ("http", "HTTP", "https"):
+                healthy = await asked(there, get(f"{scheme}://{host}/healthz", "other", more))
+                assert healthy.startswith(b"HTTP/1.1 200")
+        assert (await asked(there, get(f"http://{host}", host))).startswith(b"HTTP/1.1 307")
+        for address in (f"http://{host}?next=x", "/?next=http://evil.example/"):
+            read = await asked(there, get(address, host))
+            assert read.startswith(b"HTTP/1.1 422") and b"'next'" in read, "a query stays one"
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        ("GET *", "OPTIONS"),
+        ("POST *", "OPTIONS"),
+        ("GET ftp://127.0.0.1/healthz", "scheme"),
+        ("GET http://127.0.0.1@evil.example/healthz", "no user"),
+        ("GET http:///healthz", "needs a host"),
+    ],
+)
+async def test_an_address_that_no_server_can_be_meant_by_is_refused(
+    place: tuple[str, int], place_without_keys: tuple[str, int], line: str, why: str
+) -> None:
+    for there in (place, place_without_keys):
+        head = f"{line} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
+        refused = problem_of(await asked(there, head.encode()))
+        assert refused["status"] == 400 and why in str(refused["detail"])
+
+
+async def test_options_may_ask_about_the_whole_server(place: tuple[str, int]) -> None:
+    head = b"OPTIONS * HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+    assert (await asked(place, head)).startswith(b"HTTP/1.1 405")
 
 
 async def test_requests_one_behind_the_other_leave_no_error_behind(

@@ -8,24 +8,28 @@ import asyncio
 import itertools
 import json
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
+import httpx
 import pytest
 import redis.asyncio as aredis
 
-from projections.errors import ThreadfoldError, UnknownUser
+from projections.errors import Healing, ThreadfoldError, UnknownUser
 from projections.fold.outcomes import History, Outcome
 from projections.names import Key, parse_position, partition_of
 from projections.window.window import Window
 from streams.log.log import Log
 from streams.log.rollback_history import Copies
+from streams.maintenance.verify import verify
 from streams.projector import projector
 from streams.settings.settings import Settings
 from streams.worker import Runtime
 from tests.support.erasure import no_text
 from tests.support.generations import open_generation
+from tests.support.lost_redis import flush
 from tests.support.pipeline import POLICY, folded_from_log
 from tests.support.worker import running_worker, until
+from threadfold.gateway.app import Gateway
 from threadfold.service.conversations import ConversationService
 from threadfold.service.erasure import Eraser
 
@@ -122,6 +126,61 @@ async def until_as_in_the_log(runtime: Runtime, backend: ConversationService, ke
         return window.image() == (await folded_from_log(runtime, key)).image()
 
     await until(same)
+
+
+async def ready(backend: ConversationService) -> httpx.Response:
+    transport = httpx.ASGITransport(Gateway.on(backend))
+    async with httpx.AsyncClient(transport=transport, base_url="http://gateway") as http:
+        return await http.get("/readyz")
+
+
+async def differing(runtime: Runtime) -> list[str]:
+    """What a verify finds that waits for nothing."""
+    record = runtime.control.state.generations[1]
+    rules = runtime.control.state.rules(record)
+    return (await verify(runtime.log, runtime.store, record, rules)).differing
+
+
+@pytest.mark.long
+async def test_who_is_served_last_after_a_lost_redis_is_counted_and_named_as_what_it_is(
+    settings: Settings, gate: asyncio.Event, key: Key, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("streams.maintenance.verify.PATIENCE", 0.2)
+    await open_generation(settings, POLICY)
+    beside, number = beside_of(settings, key), partition_of(key, settings.partitions)
+    waits = rf"older events are still read for conversations of it \(1: {key}\)"
+    async with ConversationService(settings) as backend:
+        async with running_worker(settings) as runtime:
+            old = await talk(backend, key)
+            back = await backend.append(
+                "acme", [(key.conversation, {"type": "rollback", "to": old})]
+            )
+            sent = await backend.append("other", [(beside, message("beside"))])
+            await backend.wait_applied("other", beside, sent, 60)
+            # The window as it was is served until the rollback is done.
+            await backend.context("acme", key.conversation)
+            assert "restoring" not in (await ready(backend)).json()
+            with pytest.raises(Healing, match=f"partition {number} is not folded .*{waits}"):
+                await differing(runtime)
+        await flush(settings)
+        async with running_worker(settings) as runtime:
+
+            async def served() -> bool:
+                with suppress(Healing):
+                    return b"beside" in await backend.context("other", beside)
+                return False
+
+            await until(served)
+            with pytest.raises(Healing):
+                await backend.context("acme", key.conversation)
+            answer = await ready(backend)
+            assert answer.status_code == 200 and answer.json()["restoring"] == 1
+            with pytest.raises(Healing, match=f"partition {number} is healing .*{waits}"):
+                await differing(runtime)
+            gate.set()
+            await backend.wait_applied("acme", key.conversation, back, 60)
+            assert "restoring" not in (await ready(backend)).json()
+            assert await differing(runtime) == []
 
 
 @asynccontextmanager

@@ -9,7 +9,7 @@ policy lets the browser ask only this host.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import cache, partial
 from importlib.util import find_spec
@@ -22,6 +22,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from starlette.responses import Response
 
 from projections.errors import Healing, KafkaUnavailable, RedisUnavailable, ThreadfoldError
+from projections.storage.records import Checkpoint
 from streams.metrics.reports import GATEWAYS, WORKERS, reported_page, reports_of
 from streams.runtime.paced import Paced
 from threadfold.gateway.access import Caller, Connection, GatewayState
@@ -32,7 +33,6 @@ from threadfold.gateway.problems import NotFound, UnknownSchema
 from threadfold.gateway.request import Request
 from threadfold.gateway.routes.common import JsonBytes, file_answer
 from threadfold.schemas.documents import texts
-from threadfold.service.conversations import ConversationService
 
 routes = Routes("Service")
 _free = partial(routes.add, "GET", cost=Cost.FREE)
@@ -75,7 +75,8 @@ class Ready(Struct):
     events are in the log and not in the windows yet (`behind`, in all partitions), and which
     partitions are halted: nothing new is folded there. ``redis`` says why Redis takes no writes:
     windows stand still then, and appends go on. ``memory`` says why this gateway's store of the
-    long-term memory cannot be used; all else goes on.
+    long-term memory cannot be used; all else goes on. ``restoring`` is of how many conversations
+    reads answer 503 while the others are served: older events of theirs are being read again.
     """
 
     status: Literal["ready"]
@@ -85,6 +86,7 @@ class Ready(Struct):
     halted: list[Count] | UnsetType = UNSET
     redis: str | UnsetType = UNSET
     memory: str | UnsetType = UNSET
+    restoring: Count | UnsetType = UNSET
 
 
 class AsyncApi(Struct):
@@ -114,7 +116,7 @@ async def readyz(request: Request) -> dict[str, object]:
     """200 if Kafka, Redis and the live generation answer, else 503. The first time, the windows of
     every partition must be readable, too. A halted partition is named: the others are served. So is
     a Redis that takes no writes: every gateway has the same, and reads and appends go on; and a
-    memory store that cannot be used.
+    memory store that cannot be used; and how many conversations are still being restored.
     """
     ready = await _ready(request.state.connection)
     memory = request.state.memory
@@ -263,11 +265,16 @@ async def _checked(connection: Connection) -> dict[str, object]:
     connection.ping.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
     state, server = await asyncio.gather(backend.control.sync(), connection.ping)
     generation = state.live_generation
+    checkpoints = await asyncio.gather(
+        *(backend.store.checkpoint(generation.number, p) for p in range(backend.log.partitions))
+    )
     if not connection.was_ready:
         # Later on, a partition that heals must not take the whole gateway out of service: its reads
         # say so themselves.
-        await _all_readable(backend, generation.number)
+        _check_readable(checkpoints)
         connection.was_ready = True
+    # Nor may conversations that take long, ever: the others are served.
+    restoring = sum(len(one.held_back) for one in checkpoints if one is not None)
     behind = await backend.behind()
     halted = list(state.halted())
     return {
@@ -277,13 +284,11 @@ async def _checked(connection: Connection) -> dict[str, object]:
         "behind": sum(behind.values()),
         **({"halted": halted} if halted else {}),
         **({"redis": server["refuses"]} if server["refuses"] else {}),
+        **({"restoring": restoring} if restoring else {}),
     }
 
 
-async def _all_readable(backend: ConversationService, generation: int) -> None:
-    checkpoints = await asyncio.gather(
-        *(backend.store.checkpoint(generation, p) for p in range(backend.log.partitions))
-    )
+def _check_readable(checkpoints: Sequence[Checkpoint | None]) -> None:
     behind = sum(checkpoint is None or checkpoint.healing for checkpoint in checkpoints)
     if behind:
         raise Healing(
