@@ -16,7 +16,7 @@ from projections.names import Key, partition_of
 from tests.support.gateway import is_problem, say
 from tests.support.memory_routes import World
 from tests.support.worker import until
-from threadfold.service import recall
+from threadfold.service import question
 from threadfold_client import AsyncClient
 
 
@@ -255,7 +255,7 @@ async def test_a_search_is_bounded_and_what_it_asks_for_is_read_in_a_thread(
     world: World, user: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     threads = list[threading.Thread]()
-    clean, plan = recall.all_without_private, recall.make_plan
+    clean, plan = question.all_without_private, question.make_plan
 
     def cleaned(texts: list[str]) -> list[str]:
         threads.append(threading.current_thread())
@@ -265,10 +265,10 @@ async def test_a_search_is_bounded_and_what_it_asks_for_is_read_in_a_thread(
         threads.append(threading.current_thread())
         return plan(state)
 
-    monkeypatch.setattr(recall, "all_without_private", cleaned)
-    monkeypatch.setattr(recall, "make_plan", planned)
-    question = {"query": "Which tea?", "user": user, "tools": ["kettle " * 100] * 64}
-    await world.ok("POST", "/memories/search", question)
+    monkeypatch.setattr(question, "all_without_private", cleaned)
+    monkeypatch.setattr(question, "make_plan", planned)
+    asked = {"query": "Which tea?", "user": user, "tools": ["kettle " * 100] * 64}
+    await world.ok("POST", "/memories/search", asked)
     assert len(threads) == 4 and threading.main_thread() not in threads
-    answer = await world("POST", "/memories/search", {**question, "tools": ["kettle " * 400] * 64})
+    answer = await world("POST", "/memories/search", {**asked, "tools": ["kettle " * 400] * 64})
     is_problem(answer, 413, "131072 bytes")
