@@ -273,20 +273,27 @@ class TopicFeed(ABC):
 
     async def _step(self) -> None:
         assert self._consumer is not None
-        async with kafka_errors(self._settings, f"reading topic {self._topic}"):
-            most = self.at_once if self.is_ready else self.filled_with
-            batches = await self._consumer.getmany(timeout_ms=500, max_records=most)
-            # Marks of transactional producers move it where no record comes.
-            positions = {tp.partition: await self._consumer.position(tp) for tp in self._places}
+        most = self.at_once if self.is_ready else self.filled_with
+        batches, positions = await self._read(self._consumer, 500, most)
         began = time.perf_counter()
         if batches:
-            await self._take({tp.partition: found for tp, found in batches.items()})
+            await self._take(batches)
         else:
             await self._idle()
         if positions != self._next:
             await self._advance(positions)
         if batches and self.rest:
             await asyncio.sleep(self.rest * (time.perf_counter() - began))
+
+    async def _read(
+        self, consumer: AIOKafkaConsumer, wait_ms: int, most: int
+    ) -> tuple[dict[int, list[Row]], dict[int, int]]:
+        """Records of partitions that come within so many ms, and the offsets after them."""
+        async with kafka_errors(self._settings, f"reading topic {self._topic}"):
+            batches = await consumer.getmany(timeout_ms=wait_ms, max_records=most)
+            # Marks of transactional producers move it where no record comes.
+            positions = {tp.partition: await consumer.position(tp) for tp in self._places}
+        return {tp.partition: found for tp, found in batches.items()}, positions
 
     async def _advance(self, positions: dict[int, int]) -> None:
         async with self._advanced:

@@ -26,7 +26,6 @@ from projections.memory.recall import (
     Recalled,
 )
 from projections.memory.slots import named_slots
-from projections.names import Key, make_key
 from projections.policy.recall_weights import RecallWeights
 from streams.memory.search_models import RULES, Imagined, Planned, SearchModels
 from streams.memory.store import Filter, Hit, MemoryStore
@@ -206,10 +205,7 @@ class Recall:
             return None
         try:
             if self._feed is not None:
-                key = (
-                    None if only.conversation is None else make_key(only.tenant, only.conversation)
-                )
-                await self._caught_up(self._feed, key)
+                await self._caught_up(self._feed, only)
             return await self.apart(only.tenant, self._reads.of_turns, only, plan, count)
         except (WaitTimedOut, KafkaUnavailable, MemoryUnavailable, Healing) as error:
             away["turns"] = str(error)
@@ -247,12 +243,12 @@ class Recall:
             found.append(("vectors", near_turns))
         return found
 
-    async def _caught_up(self, feed: TurnFeed, key: Key | None) -> None:
+    async def _caught_up(self, feed: TurnFeed, only: Filter) -> None:
         feed.start()
         patience = self.patience.of(feed)
         try:
             # A log that hangs answers later than that.
             async with asyncio.timeout(patience + BUSY):
-                await feed.has_all_of(key, patience)
+                await feed.has_all_of(only.tenant, only.conversation, patience)
         except TimeoutError:
             raise WaitTimedOut(f"the log does not answer within {patience:g} s") from None

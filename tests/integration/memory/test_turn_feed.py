@@ -1,0 +1,82 @@
+"""The index of turns follows a real topic, and no tenant waits behind another one's events."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from itertools import count, islice
+
+import pytest
+
+from projections.errors import WaitTimedOut
+from projections.names import make_key, partition_of
+from streams.memory import lanes
+from streams.memory.store import Filter
+from streams.memory.turn_feed import TurnFeed
+from streams.memory.turns import Said, SqliteTurns
+from tests.support.memory_stack import LocalStack
+from tests.support.worker import until
+from threadfold.service.conversations import ConversationService
+
+MANY, EACH = 20, 50
+
+
+def beside(tenant: str, key: str, partitions: int) -> list[str]:
+    """Conversations of a tenant in the partition of a key."""
+    there = partition_of(make_key(*key.split("/")), partitions)
+    names = (f"long-{n}" for n in count())
+    found = (name for name in names if partition_of(make_key(tenant, name), partitions) == there)
+    return list(islice(found, MANY))
+
+
+async def put(backend: ConversationService, tenant: str, name: str, *texts: str) -> None:
+    said = [(name, {"type": "message", "role": "user", "content": text}) for text in texts]
+    await backend.append(tenant, said, noun="message")
+
+
+async def test_who_has_few_events_does_not_wait_behind_who_has_many(
+    world: LocalStack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lanes, "OWN_BYTES", EACH * lanes.BESIDE)
+    turns, order, may_go_on = SqliteTurns(), list[str](), threading.Event()
+    apply = turns.apply
+
+    def watched(said: Sequence[Said], checkpoints: Mapping[int, int]) -> None:
+        assert may_go_on.wait(60)
+        order.extend(one.log.tenant for one in said)
+        apply(said, checkpoints)
+
+    async with ConversationService(world.settings) as backend:
+        feed = TurnFeed(backend.settings, backend.keys, turns)
+        feed.start()
+        try:
+            await feed.ready(60)
+            monkeypatch.setattr(turns, "apply", watched)
+            long = beside("rival", "acme/short", backend.log.partitions)
+            for name in long:
+                await put(backend, "rival", name, *(f"Word {name} {n}" for n in range(EACH)))
+            await put(backend, "acme", "short", "A quiet word.")
+            may_go_on.set()
+            await feed.has_all_of("acme", "short", 60)
+            assert turns.search(Filter("acme", conversation="short"), ["quiet"], 10)
+            assert order.index("acme") < MANY * EACH // 2
+            with pytest.raises(WaitTimedOut):
+                await feed.has_all_of("rival", None, 0)
+
+            async def has_all() -> bool:
+                try:
+                    await feed.has_all_of("rival", None)
+                except WaitTimedOut:
+                    return False
+                return True
+
+            await until(has_all)
+            for name in long:
+                hits = turns.search(Filter("rival", conversation=name), ["word"], 2 * EACH)
+                assert {hit.turn.text for hit in hits} == {f"Word {name} {n}" for n in range(EACH)}
+            await feed.caught_up(timeout=60)
+            assert not feed.behind
+        finally:
+            may_go_on.set()
+            await feed.stop()
+            turns.close()

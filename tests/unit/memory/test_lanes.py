@@ -1,0 +1,138 @@
+"""The order in which records of many tenants are taken in."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from projections.names import Position
+from streams.log.log import Raw
+from streams.memory import lanes as lanes_module
+from streams.memory.lanes import AT_ONCE, BESIDE, OWN_BYTES, Lanes
+
+PARTITIONS = 3
+Log = list[list[str]]
+"""Of each partition the tenants of its records, in order."""
+
+
+def row(offset: int, tenant: str) -> Raw:
+    return Raw(Position(0, offset), tenant.encode(), b"", 0)
+
+
+class Reader:
+    """Reads a log into lanes and takes records in, as a feed does; checks what they say."""
+
+    def __init__(self, log: Log) -> None:
+        self.log, self.lanes = log, Lanes(dict.fromkeys(range(PARTITIONS), 0))
+        self.done: set[tuple[int, int]] = set()
+        self.order: list[tuple[str, int, int]] = []
+
+    def read(self, *counts: int) -> None:
+        """So many more records of each partition."""
+        ends = dict(self.lanes.read)
+        for partition, count in enumerate(counts):
+            first = ends[partition]
+            ends[partition] = min(len(self.log[partition]), first + count)
+            for offset in range(first, ends[partition]):
+                tenant = self.log[partition][offset]
+                self.lanes.add(tenant, partition, row(offset, tenant))
+        self.lanes.read_up_to(ends)
+
+    def work(self, most: int) -> None:
+        after = None
+        if taken := self.lanes.take(most):
+            after = self.lanes.positions_after_taken()
+            for partition, one in taken:
+                self._apply(partition, one.offset)
+            self.lanes.applied()
+        elif self.lanes.again:
+            at = dict(self.lanes.again)
+            for partition in at:
+                for offset in range(
+                    at[partition], min(at[partition] + most, len(self.log[partition]))
+                ):
+                    if self.lanes.is_put_off(self.log[partition][offset]):
+                        self._apply(partition, offset)
+                    at[partition] = offset + 1
+            self.lanes.applied_again(at)
+        if after is not None:
+            assert after == self.lanes.positions
+        self.check()
+
+    def _apply(self, partition: int, offset: int) -> None:
+        if (partition, offset) not in self.done:
+            self.done.add((partition, offset))
+            self.order.append((self.log[partition][offset], partition, offset))
+
+    def check(self) -> None:
+        for partition, position in self.lanes.positions.items():
+            assert all((partition, offset) in self.done for offset in range(position))
+        for tenant in {tenant for tenants in self.log for tenant in tenants}:
+            if self.lanes.has(tenant, dict(self.lanes.read)):
+                assert {
+                    (p, offset)
+                    for p, tenants in enumerate(self.log)
+                    for offset in range(self.lanes.read[p])
+                    if tenants[offset] == tenant
+                } <= self.done
+
+
+@pytest.fixture(autouse=True)
+def few(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lanes_module, "OWN_BYTES", 4 * BESIDE)
+
+
+@given(
+    log=st.lists(st.lists(st.sampled_from("aaaab" + "cd"), max_size=40), min_size=3, max_size=3),
+    steps=st.lists(st.integers(1, 12) | st.tuples(*[st.integers(0, 12)] * PARTITIONS), max_size=60),
+)
+def test_each_tenants_records_come_in_order_and_all_of_them(
+    log: Log, steps: list[int | tuple[int, ...]]
+) -> None:
+    reader = Reader(log)
+    for step in steps:
+        reader.work(step) if isinstance(step, int) else reader.read(*step)
+    reader.read(*map(len, log))
+    for _ in range(200):
+        reader.work(3)
+    assert reader.lanes.positions == {p: len(tenants) for p, tenants in enumerate(log)}
+    assert reader.lanes.is_empty and not reader.lanes.again
+    for tenant in "abcd":
+        for partition in range(PARTITIONS):
+            own = [offset for name, p, offset in reader.order if (name, p) == (tenant, partition)]
+            assert own == sorted(own) and len(own) == log[partition].count(tenant)
+
+
+def test_a_tenant_with_few_records_is_next_whatever_others_have() -> None:
+    lanes = Lanes({0: 0, 1: 0})
+    for offset in range(1_000):
+        lanes.add("noisy", 0, row(offset, "noisy"))
+    lanes.add("quiet", 1, row(0, "quiet"))
+    lanes.read_up_to({0: 1_000, 1: 1})
+    assert lanes.is_put_off("noisy") and not lanes.has("quiet", {0: 1_000, 1: 1})
+    assert [one.row.offset for one in lanes.take(25)] == [0]
+    lanes.applied()
+    assert lanes.has("quiet", {0: 1_000, 1: 1}) and not lanes.has("noisy", {0: 1_000})
+    assert lanes.positions == {0: 0, 1: 1}, "what was put off does not count as taken in"
+
+
+def test_tenants_take_turns_of_a_few_records(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lanes_module, "OWN_BYTES", OWN_BYTES)
+    lanes = Lanes({0: 0})
+    for offset in range(100):
+        lanes.add("noisy", 0, row(offset, "noisy"))
+    lanes.add("quiet", 0, row(100, "quiet"))
+    first = [one.row.key for one in lanes.take(2 * AT_ONCE)]
+    assert first == [b"noisy"] * AT_ONCE + [b"quiet"] + [b"noisy"] * (AT_ONCE - 1)
+
+
+def test_no_more_is_read_while_many_bytes_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lanes_module, "ALL_BYTES", 10 * BESIDE)
+    lanes = Lanes({0: 0})
+    for offset in range(10):
+        assert not lanes.is_full
+        lanes.add(f"t{offset}", 0, row(offset, f"t{offset}"))
+    assert lanes.is_full
+    lanes.take(1)
+    assert not lanes.is_full
