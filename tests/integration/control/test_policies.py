@@ -128,6 +128,7 @@ async def test_generations_are_listed_beside_reports_that_cannot_be_read(
         assert [one["task"] for one in listed.json()["generations"]] == [None]
 
 
+@pytest.mark.long
 async def test_windows_of_others_are_compared_beside_a_tenant_of_a_newer_release(
     settings: Settings,
 ) -> None:

@@ -37,6 +37,7 @@ async def pages_of(call: Client, limit: int) -> list[list[tuple[str, str]]]:
         cursor = f"&before={page['next_before']}"
 
 
+@pytest.mark.long
 async def test_many_large_suspensions_come_in_several_pages_each_once_and_in_order(
     call: Client,
 ) -> None:

@@ -168,6 +168,7 @@ async def test_the_process_says_where_it_listens_serves_and_exits_0_on_a_signal(
     assert "Traceback" not in errors
 
 
+@pytest.mark.long
 def test_two_signals_end_it_at_once_and_without_a_traceback(
     settings: Settings, processes: list[Process]
 ) -> None:

@@ -151,6 +151,7 @@ async def test_who_waits_as_long_as_it_was_told_is_admitted_at_once(settings: Se
         await quotas.stop()
 
 
+@pytest.mark.long
 async def test_without_redis_a_gateway_goes_on_at_the_quotas_rate_and_comes_back_to_the_shared_bucket(
     settings: Settings,
 ) -> None:

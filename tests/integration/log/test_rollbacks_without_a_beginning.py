@@ -118,6 +118,7 @@ async def test_a_rollback_within_its_window_that_needs_the_text_of_what_is_lost_
         assert line["content"] == f"[6 earlier messages left out: {begun[2]} to {begun[-1]}]"
 
 
+@pytest.mark.long
 async def test_a_switch_and_the_way_back_name_the_lost_beginning_and_no_rule(
     settings: Settings, tmp_path: Path
 ) -> None:
@@ -146,6 +147,7 @@ async def test_a_switch_and_the_way_back_name_the_lost_beginning_and_no_rule(
     assert f"the log begins at offset {begin}: a rollback" in back.err
 
 
+@pytest.mark.long
 async def test_a_switch_to_what_is_left_shows_again_what_a_rollback_to_a_lost_event_abandoned(
     settings: Settings, tmp_path: Path
 ) -> None:

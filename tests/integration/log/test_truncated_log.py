@@ -312,6 +312,7 @@ async def test_of_partitions_of_which_nothing_is_left_a_projection_is_complete_w
     await log.stop()
 
 
+@pytest.mark.long
 async def test_windows_that_were_folded_stay_and_snapshots_bring_them_back(
     settings: Settings, caplog: pytest.LogCaptureFixture
 ) -> None:

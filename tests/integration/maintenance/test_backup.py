@@ -205,6 +205,7 @@ async def test_backups_that_follow_one_another_are_restored_together(
     assert ran.code == 1 and f"is not the one that {full} was made of" in ran.said
 
 
+@pytest.mark.long
 async def test_a_backup_made_after_an_erasure_has_no_key_of_what_was_erased(
     stack: EmbeddedStack, tmp_path: Path
 ) -> None:

@@ -40,6 +40,7 @@ async def exported(settings: Settings, tmp_path: Path) -> Path:
     return tmp_path / "mover"
 
 
+@pytest.mark.long
 async def test_two_imports_at_once_write_every_event_once(
     stack: EmbeddedStack, exported: Path
 ) -> None:

@@ -204,6 +204,7 @@ async def test_a_gateway_that_is_away_is_503_and_named(world: World) -> None:
         is_refusal(answer, 503, "does not answer", "check that it runs there")
 
 
+@pytest.mark.long
 async def test_a_burst_of_more_connections_than_descriptors_does_not_end_the_server(
     world: World,
 ) -> None:

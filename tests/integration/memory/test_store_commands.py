@@ -8,6 +8,7 @@ import json
 from pathlib import Path
 
 import msgspec
+import pytest
 from aiokafka import TopicPartition
 from aiokafka.admin import RecordsToDelete
 
@@ -32,6 +33,7 @@ from threadfold.service.conversations import ConversationService
 from threadfold.service.memories import Memories
 
 
+@pytest.mark.long
 async def test_a_topic_made_anew_from_the_logs_gives_an_equal_store(world: LocalStack) -> None:
     async with ConversationService(world.settings) as backend:
         memories = Memories(backend, hold=True)

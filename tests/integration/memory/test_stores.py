@@ -190,6 +190,7 @@ async def test_the_index_of_turns_goes_on_after_a_restart_without_what_was_erase
             assert b"Nobody knows" not in path.read_bytes(), path.name
 
 
+@pytest.mark.long
 async def test_verify_and_diff_name_what_a_store_has_wrong(world: LocalStack) -> None:
     async with ConversationService(world.settings) as backend:
         memories = Memories(backend, hold=True)

@@ -154,6 +154,7 @@ async def test_a_tenant_that_saves_faster_than_the_store_takes_in_waits_and_anot
         assert max(batches) <= memories.feed.at_once < unstored.MOST
 
 
+@pytest.mark.long
 async def test_saves_count_from_their_append_on_though_the_store_has_all_of_the_topic(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:

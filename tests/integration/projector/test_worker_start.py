@@ -92,6 +92,7 @@ async def test_requests_that_wait_on_their_topic_are_answered_when_a_worker_star
         await store.close()
 
 
+@pytest.mark.long
 async def test_a_worker_that_loses_redis_while_it_starts_says_so_in_one_line_and_ends(
     settings: Settings,
 ) -> None:
@@ -110,6 +111,7 @@ async def test_a_worker_that_loses_redis_while_it_starts_says_so_in_one_line_and
     assert "Redis at redis://127.0.0.1:" in last and "does not answer" in last, ran.err
 
 
+@pytest.mark.long
 def test_a_worker_that_loses_kafka_while_it_starts_says_so_in_one_line_and_ends(
     settings: Settings,
 ) -> None:

@@ -30,6 +30,7 @@ from threadfold.cli.common import CONFIG_FILE
 from threadfold.cli.configuration import write_config
 
 
+@pytest.mark.long
 async def test_a_report_says_what_the_stored_windows_say_and_a_sample_is_stable(
     runtime: Runtime, settings: Settings
 ) -> None:

@@ -119,6 +119,7 @@ async def test_others_are_refused_and_doctor_says_why(
     assert why in line and "guessed" not in line, line
 
 
+@pytest.mark.long
 async def test_doctor_says_that_tls_is_spoken_there_or_is_not(
     settings: Settings, secure: Secure, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -152,6 +152,7 @@ async def test_an_erasure_begins_also_while_windows_are_behind(made: Settings) -
             assert (await eraser.conversation("sealed", "behind")).log == "opaque"
 
 
+@pytest.mark.long
 async def test_a_repeat_finishes_an_erasure_with_the_event_of_the_first_request(
     made: Settings,
 ) -> None:
@@ -327,6 +328,7 @@ async def test_a_repeat_answers_also_what_another_request_has_begun_to_erase_by_
         assert await eraser.user("sealed", "noa") == receipts
 
 
+@pytest.mark.long
 async def test_a_tenants_erasures_are_few_at_a_time_and_read_the_topics_settings_once(
     made: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -114,6 +114,7 @@ async def test_two_gateways_that_begin_with_a_conversation_at_once_read_each_oth
             assert (window.meta.count, window.meta.unknown) == (10, 0)
 
 
+@pytest.mark.long
 async def test_a_key_that_is_gone_without_an_erasure_makes_events_opaque_and_counted(
     made: Settings,
 ) -> None:

@@ -206,6 +206,7 @@ async def test_a_gateway_that_dies_leaves_its_text_to_the_other_and_two_that_end
     ]
 
 
+@pytest.mark.long
 async def test_a_claim_of_a_gateway_that_died_is_made_again_and_what_it_did_is_not_done_twice(
     pair: Pair,
 ) -> None:

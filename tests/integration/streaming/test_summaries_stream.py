@@ -136,6 +136,7 @@ async def test_the_tenants_summaries_come_from_now_on_resume_by_cursor_and_from_
         )
 
 
+@pytest.mark.long
 async def test_streams_from_the_beginning_share_one_reader_and_come_page_by_page(
     pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -6,6 +6,8 @@ import asyncio
 import time
 from collections.abc import Callable
 
+import pytest
+
 from threadfold.gateway.back_pressure import LEAST, LONGEST, PACE, SHARE, BackPressure
 
 
@@ -61,6 +63,7 @@ async def test_refusals_whose_clients_have_left_make_later_ones_wait_no_longer()
     assert await stays
 
 
+@pytest.mark.long
 async def test_no_refusal_is_held_much_longer_than_the_longest_time() -> None:
     now = 0.0
     back_pressure = BackPressure(8_000, lambda: now)

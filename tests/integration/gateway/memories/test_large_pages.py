@@ -27,6 +27,7 @@ async def saved(world: World, user: str) -> list[str]:
     return ids
 
 
+@pytest.mark.long
 async def test_a_page_of_large_records_ends_after_some_bytes_and_the_next_goes_on(
     world: World, user: str, saved: list[str]
 ) -> None:
