@@ -7,9 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from projections.errors import MalformedInput
+from projections.errors import InvalidEvent, MalformedInput
 from projections.events.json_text import decode
-from projections.window.bodies import to_flat
+from projections.events.known_fields import explain_unknown, unknown_field
+from projections.window.bodies import MESSAGE_FIELDS, to_flat
 
 
 def open_lines(path: Path | None) -> Iterator[tuple[int, bytes]]:
@@ -59,6 +60,19 @@ def flat_event(value: dict[str, Any], where: str) -> dict[str, Any]:
     means.
 
     Raises:
-        InvalidEvent: the message has an unknown role; the event's own check finds other faults.
+        InvalidEvent: as :func:`message_event` says.
     """
-    return to_flat(value, where) if "type" not in value and "role" in value else value
+    return message_event(value, where) if "type" not in value and "role" in value else value
+
+
+def message_event(message: object, where: str) -> dict[str, Any]:
+    """The event that an OpenAI-format message means.
+
+    Raises:
+        InvalidEvent: the message has an unknown field or role; the event's own check finds other
+            faults.
+    """
+    field = unknown_field(message, MESSAGE_FIELDS)
+    if field is not None:
+        raise InvalidEvent(f"{where}: {explain_unknown(field, 'a message', MESSAGE_FIELDS)}")
+    return to_flat(message, where)

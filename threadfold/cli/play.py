@@ -20,12 +20,11 @@ from projections.fold.apply import id_hash_of
 from projections.names import Key, check_name, partition_of
 from projections.policy.policy import Policy
 from projections.storage.records import Checkpoint
-from projections.window.bodies import to_flat
 from streams.log.log import Log
 from streams.settings.settings import Settings
 from streams.stack import Stack, open_stack
 from threadfold.cli.common import Finite, data_option, ensure_tenant, load_settings, run
-from threadfold.cli.inputs import open_lines, parse_object
+from threadfold.cli.inputs import message_event, open_lines, parse_object
 from threadfold.cli.progress import Meter, metered
 
 DEFAULT_ENCODING = Policy().encoding
@@ -192,7 +191,7 @@ class Source:
         records = []
         for i, message in enumerate(messages):
             place = f"{where}: message {i + 1}"
-            flat = {**to_flat(message, place), "id": event_id(key, i)}
+            flat = {**message_event(message, place), "id": event_id(key, i)}
             records.append(
                 make_record(
                     key,

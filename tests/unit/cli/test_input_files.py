@@ -24,6 +24,10 @@ from threadfold.cli.play import Source, copied
         (b'{"role": "user", "content": "\xff"}', "line 3: it is not UTF-8 (byte 30)"),
         (b'"hello"', "line 3: expected a JSON object"),
         (b'{"role": "robot"}', "line 3: field role: 'robot' is not one of"),
+        (
+            b'{"role": "assistant", "content": "x", "tool_cals": []}',
+            "line 3: field tool_cals: unknown to a message",
+        ),
         (b'{"role": "assistant", "tool_calls": 5}', "line 3: field tool_calls: expected a list"),
     ],
 )
@@ -53,6 +57,10 @@ def test_append_of_nothing_says_so_and_succeeds(
         ('{"messages": []}', "line 1: field conversation: missing"),
         ('{"conversation": "a b", "messages": []}', "line 1: conversation 'a b' is not a name"),
         ('{"conversation": "c", "messages": {}}', "line 1: field messages: expected a list"),
+        (
+            '{"conversation": "c", "messages": [{"role": "user", "content": "x", "zz": 1}]}',
+            "line 1: message 1: field zz: unknown to a message",
+        ),
         (
             (
                 '{"conversation": "c", "messages": [{"role": "user", "content": "x"}, {"role":'
