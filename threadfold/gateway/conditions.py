@@ -125,8 +125,22 @@ async def conflict(
     backend: ConversationService, tenant: str, conversation: str, conditions: Conditions
 ) -> Conflict:
     """The reason why the fold rejected events with these conditions, by the window as it is now."""
-    turns = (await backend.head(make_key(tenant, conversation))).turns
-    return _conflict(conversation, conditions, None if turns is None else turns.token)
+    head = await backend.head(make_key(tenant, conversation))
+    token = None if head.turns is None else head.turns.token
+    if conditions.fence in (None, token) and _is_last(head.last, conditions.expect):
+        return Conflict(
+            f"conversation {conversation}: the first event was refused, but not because of the"
+            " condition: its suspension, turn or target may be unknown. Others expect the one"
+            " before them: nothing was changed"
+        )
+    return _conflict(conversation, conditions, token)
+
+
+def _is_last(last: int, expect: str | None) -> bool:
+    """Whether nothing that conditions see came after what is expected."""
+    if not expect:
+        return expect is None or last < 0
+    return last <= parse_position(expect).offset
 
 
 def once_opened(conversation: str, conditions: Conditions, opening: str) -> Conditions:

@@ -249,6 +249,22 @@ async def test_of_many_appends_that_expect_the_same_position_one_is_applied(call
     assert context["count"] == 3
 
 
+async def test_an_event_that_is_refused_for_another_reason_than_the_condition_is_no_conflict(
+    call: Client,
+) -> None:
+    path, new = "/v1/conversations/own-reason/events", {"If-None-Match": "*"}
+    unknown = {"type": "resolution", "suspension_id": "nowhere", "outcome": "approved"}
+    refused = "refused, but not because of the condition"
+    is_problem(await call("POST", path, [unknown, say("a")], headers=new), 409, refused)
+    position = (await call("POST", path, say("a"))).json()["position"]
+    last = {"If-Match": f'"{position}"'}
+    is_problem(await call("POST", path, [unknown, say("b")], headers=last), 409, refused)
+    listed = await call("POST", path, [say("b"), unknown, say("c")], headers=last)
+    statuses = [one["status"] for one in listed.json()["events"]]
+    assert listed.status_code == 200 and statuses == ["applied", "rejected", "rejected"]
+    is_problem(await call("POST", path, say("d"), headers=last), 409, "other events came after")
+
+
 async def test_an_append_that_is_repeated_with_its_ids_is_a_duplicate_and_no_conflict(
     call: Client,
 ) -> None:
