@@ -42,6 +42,7 @@ from streams.partition.step import (
     WAITING,
     FoldFailure,
     InvalidRecord,
+    Read,
     StepResult,
     belongs,
     read_row,
@@ -102,9 +103,7 @@ class Partition(PartitionWindows):
         self.excess: Excess | None = None
         """Set once the fold failed too often: whoever runs the partition halts it."""
         self.erased: set[Key] = set()
-        """Conversations erased since whoever takes snapshots emptied it: their snapshots have to go
-        soon.
-        """
+        """Conversations erased since whoever takes their snapshots away emptied it."""
         self.traced: list[Traced] | None = None
         """What was folded of traces, for whoever sets it; None: nobody does."""
         self._batch: Sequence[Row] = ()
@@ -172,7 +171,8 @@ class Partition(PartitionWindows):
 
     async def _fold_rows(self, rows: Sequence[Row], effects: Effects, slice_: Slice) -> None:
         seals, slots, counts, touched = self.log.seals, self._slots, self.counts, self._touched
-        traced, pending, prepared = self.traced, self._restores.pending, False
+        traced, pending = self.traced, self._restores.pending
+        prepared: dict[int, Read] | None = None
         for n, row in enumerate(rows):
             if not n % LOOK_EVERY and slice_.over:
                 await slice_.rest()
@@ -182,11 +182,12 @@ class Partition(PartitionWindows):
                 continue
             slot = slots.get(key) if key is not None else None
             plain = slot is not None and row.value is not None and MARK not in row.value
-            if not plain and not prepared:
+            if not plain and prepared is None:
                 slice_.give_up()
-                await self._prepare(rows[n:])
-                prepared, slot = True, slots.get(key) if key is not None else None
-            event = read_row(None if plain else seals, row, slot.source if slot else None)
+                prepared = await self._prepare(rows[n:])
+                slot = slots.get(key) if key is not None else None
+            event = prepared.pop(offset, None) if prepared else None
+            event = event or read_row(None if plain else seals, row, slot.source if slot else None)
             if (
                 key is None
                 or slot is None

@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from projections.errors import (
     KafkaUnavailable,
@@ -93,13 +93,13 @@ class FoldFailure(Exception):
         return not isinstance(self.__cause__, UnusablePolicy)
 
 
-Found = tuple[int, AnyEvent | InvalidRecord]
+Read: TypeAlias = AnyEvent | InvalidRecord
+"""What stands in a record: an event, or why there is none."""
+Found = tuple[int, Read]
 """An offset and what stands there."""
 
 
-def read_row(
-    seals: PayloadCipher | None, row: Row, source: str | None = None
-) -> AnyEvent | InvalidRecord:
+def read_row(seals: PayloadCipher | None, row: Row, source: str | None = None) -> Read:
     """The event of a record, or why it is none; ``source`` is what its key says, where that is
     known already; ``seals`` is None where the value is known not to be sealed. Raises
     ``KeyUnusable``.

@@ -47,7 +47,7 @@ from streams.log.log import Log, Row
 from streams.log.parted_fold import PartedFold
 from streams.partition.kept_folds import KEPT_FOLDS
 from streams.partition.owned import Fenced, OwnedPartition
-from streams.partition.step import astray, belongs, read_row
+from streams.partition.step import Read, astray, belongs, read_row
 from streams.runtime.time_slices import TimeSlices
 
 TAKEN_OUT = frozenset({ErasedEvent, EventDroppedEvent})
@@ -183,16 +183,18 @@ class PartitionWindows(OwnedPartition):
         self._slots.clear()
         self._last, self._touched, self._settled = None, {}, True
 
-    async def _prepare(self, rows: Sequence[Row]) -> None:
+    async def _prepare(self, rows: Sequence[Row]) -> dict[int, Read]:
         """Have the keys that open these records, and the windows they belong to. Most batches need
-        neither.
+        neither. Returns what was read for it, by offset: reading an event may take long.
         """
         await self.log.seals.ready(rows)
-        await self._load(self._missing(rows))
+        found: dict[int, Read] = {}
+        await self._load(self._missing(rows, found))
+        return found
 
-    def _missing(self, rows: Sequence[Row]) -> set[bytes]:
+    def _missing(self, rows: Sequence[Row], found: dict[int, Read]) -> set[bytes]:
         """The keys without a slot under which there is an event: what cannot be applied loads
-        nothing and makes no tenant known.
+        nothing and makes no tenant known. What was read is in ``found``.
         """
         missing: set[bytes] = set()
         for row in rows:
@@ -202,9 +204,10 @@ class PartitionWindows(OwnedPartition):
                 and row.key not in missing
                 and (key := parse_key(row.key)) is not None
                 and astray(key, self.number, self.log.partitions) is None
-                and belongs(read_row(self.log.seals, row))
             ):
-                missing.add(row.key)
+                found[row.offset] = event = read_row(self.log.seals, row)
+                if belongs(event):
+                    missing.add(row.key)
         return missing
 
     async def _load(self, names: set[bytes]) -> None:

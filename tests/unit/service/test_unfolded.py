@@ -25,6 +25,7 @@ from threadfold.service.unfolded import (
     ACTIVE,
     ALL,
     ALONE,
+    BYTES,
     FEW,
     MOST,
     PATIENCE,
@@ -329,6 +330,19 @@ async def test_a_rollback_counts_as_many_events(log: Log, monkeypatch: pytest.Mo
         await log.append("many", 1)
     log.speed = [9, 0]
     await log.append("many", 1)
+
+
+async def test_a_large_event_counts_as_several(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "PATIENCE", 0.05)
+    await log.append("other", 1)
+    value = b"x" * (24 * BYTES)
+    records = [Record(Key("many", "c"), "o", full_type("conversation.opened"), value)] * 17
+    weights = weights_of(records)
+    async with log.unfolded.room("many", sum(weights), waits=True) as room:
+        room.note(log.put(17, 0), weights)
+    assert log.unfolded.waiting("many") == 17 * 25 > MOST
+    with pytest.raises(QuotaExceeded, match="each 4 KiB of an event as one more"):
+        await log.append("many", 1)
 
 
 async def test_nobody_waits_where_nothing_was_ever_folded(log: Log) -> None:
