@@ -5,10 +5,11 @@ in force, the last rollback it knew is the latest, and its span begins where the
 part begins. So rival, late, repeated and stale answers resolve the same way live and on replay.
 
 A rollback that came while a summary was made does not matter where the window holds exactly the
-events that the summary names. Whether a window asks for a summary does not count: that depends on
-its policy, and other rules have to accept the same ones. Who wrote the summary says that this may
-be used (``span.survives_rollbacks``): earlier releases refused such answers, and their logs fold as
-they did.
+events that the summary names, and does not end with them: what was rolled back to, a question that
+is to be answered again, stands verbatim. Whether a window asks for a summary does not count: that
+depends on its policy, and other rules have to accept the same ones. Who wrote the summary says that
+this may be used (``span.survives_rollbacks``): earlier releases refused such answers, and their
+logs fold as they did.
 
 A span may go around events (``span.kept``); they stay in the tail. Its length does not matter: a
 summary that other rules asked for is cut to what these allow (``projections.fold.summary_length``).
@@ -23,6 +24,8 @@ from projections.window.entry import RANGES, Entry, Kind
 from projections.window.groups import Link
 from projections.window.recent_ids import RecentIds
 from projections.window.window import Window
+
+_MESSAGES = (Kind.USER, Kind.ASSISTANT, Kind.RESULT)
 
 
 def why_not(window: Window, summary: Summary, *, restoring: bool = False) -> str | None:
@@ -53,8 +56,19 @@ def why_not(window: Window, summary: Summary, *, restoring: bool = False) -> str
         return "its span does not end at an event of the window"
     if not known and not _names_all(window.tail[: end + 1], summary):
         return "it does not know the latest rollback, nor name all events of its span"
+    if not known and _covers_newest(window.tail, end, set(absolute(summary.span.kept))):
+        return "it does not know the latest rollback, and covers the newest message"
     calls = window.state.waiting() if restoring else window.state.suspended()
     return _why_not_span(window, summary, first.offset, last.offset, end, calls)
+
+
+def _covers_newest(tail: list[Entry], end: int, kept: set[int]) -> bool:
+    """Whether a span up to an index covers the newest message, or the newest one of a user."""
+    newest = (
+        next((i for i in reversed(range(len(tail))) if tail[i].kind in kinds), None)
+        for kinds in (_MESSAGES, (Kind.USER,))
+    )
+    return any(i is not None and i <= end and tail[i].offset not in kept for i in newest)
 
 
 def _names_all(span: list[Entry], summary: Summary) -> bool:

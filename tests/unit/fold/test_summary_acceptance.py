@@ -374,3 +374,45 @@ def test_a_late_summary_is_taken_and_the_next_span_begins_after_it() -> None:
 
 # -- summaries under way when a rollback comes
 # ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("to", "after", "status"),
+    [
+        (5, 0, Status.REJECTED),
+        (5, 1, Status.APPLIED),
+        (6, 0, Status.APPLIED),
+    ],
+    ids=["the last of its span", "the last of its span, and a newer message", "behind its span"],
+)
+def test_a_rollback_to_a_message_leaves_it_verbatim_whatever_summary_was_under_way(
+    to: int, after: int, status: Status
+) -> None:
+    talks = due_talk()
+    request = talks.requests[KEY][0]
+    assert (request.first, request.last) == (0, 5)
+    talks.say(KEY, events.Rollback(f"3-{to}"))
+    for _ in range(after):
+        user(talks)
+    assert talks.summarise(KEY, request) is status
+    assert (talks.windows[KEY].tail[0].offset == 0) == (status is Status.REJECTED)
+    assert any(entry.kind is Kind.USER for entry in talks.windows[KEY].tail)
+
+
+def test_a_late_summary_does_not_take_the_users_newest_message_nor_the_result_rolled_back_to() -> (
+    None
+):
+    talks = talk()
+    for _ in range(4):
+        user(talks)
+    call(talks, "a")
+    result(talks, "a")
+    target = talks.windows[KEY].tail[-1].offset
+    while not talks.requests[KEY]:
+        talks.say(KEY, events.Message("assistant", LONG), tokens=40)
+    request = talks.requests[KEY][0]
+    assert (request.last, request.kept) == (target, [3]), "the user's last words stay"
+    talks.say(KEY, events.Rollback(f"3-{target}"))
+    late = summary_of(request, talks.logs[KEY])
+    why = why_not(talks.windows[KEY], late)
+    assert why is not None and "covers the newest message" in why
