@@ -39,7 +39,8 @@ class PartialText:
         self.chars = 0
         self.incomplete = False
         """A piece is missing: read the text from Redis again (:meth:`stored`)."""
-        self._parts: list[str] = []
+        self._parts: list[bytes] = []
+        """In UTF-8: a text with one sign beyond the basic plane takes four times that as text."""
         self._over = -1
         self._ahead: list[Delta] = []
 
@@ -54,8 +55,8 @@ class PartialText:
         """The whole text so far, for a subscriber that joins now."""
         if self.turn is None:
             return []
-        self._parts = ["".join(self._parts)]
-        return [_sse(self.turn, 0, self._parts[0])]
+        self._parts = [b"".join(self._parts)]
+        return [_sse(self.turn, 0, self._parts[0].decode())]
 
     def delta(self, delta: Delta) -> list[SseEvent]:
         """Take a piece from Redis."""
@@ -78,7 +79,7 @@ class PartialText:
         if not text:
             return []
         event = _sse(delta.turn, self.chars, text)
-        self._parts.append(text)
+        self._parts.append(text.encode())
         self.chars += len(text)
         return [event]
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
@@ -19,6 +20,7 @@ import msgspec
 from projections.errors import (
     Erased,
     PartialConflict,
+    QuotaExceeded,
     RedisUnavailable,
     RequestTooLarge,
     ThreadfoldError,
@@ -44,6 +46,8 @@ BEGINNINGS, ENDINGS = 8, 2
 """Texts of a tenant that its requests begin, and end because another turn's begins, at a time. Each
 takes several calls of Redis and Kafka: many at once held up other tenants by 100 ms.
 """
+MOST_TEXTS = 64 << 20
+"""Bytes of a tenant's texts in progress that are written through this process."""
 _MESSAGE = full_type("message")
 
 
@@ -63,12 +67,14 @@ class Writing:
     the message that ends the text is seen.
     """
 
-    __slots__ = ("channel", "since", "touched", "turn")
+    __slots__ = ("channel", "since", "size", "touched", "turn")
 
     def __init__(self, channel: Channel) -> None:
         self.channel = channel
         self.turn: str | None = None
         self.since = -1
+        self.size = 0
+        """Bytes of its text that came through this process."""
         self.touched = time.monotonic()
 
 
@@ -94,6 +100,8 @@ class Partials:
         self._timeout = timeout
         self._beginnings, self._endings = KeyedLimit(BEGINNINGS), KeyedLimit(ENDINGS)
         self._writing: dict[Key, Writing] = {}
+        self._sizes = Counter[str]()
+        """Bytes of texts in progress by tenant."""
         self._ending: set[asyncio.Task[None]] = set()
         self.on_kept: Callable[[str, Sequence[Appended]], None] = lambda tenant, appended: None
         """Called for each text that became a message, with the tenant and what was appended."""
@@ -109,17 +117,17 @@ class Partials:
             PartialConflict: the delta leaves a gap or differs from the stored text, or its turn is
                 over.
             RequestTooLarge: the text would be over 1 MiB.
+            QuotaExceeded: the tenant's texts would be over 64 MiB.
             Erased: the conversation was erased.
             RedisUnavailable, KafkaUnavailable, Healing: try again later.
         """
-        if len(delta) > MOST_TEXT:
-            raise _too_large(key)  # nor is Redis, which serves everybody, sent it
+        self._check_size(key, delta)
         since: int | None = None
         for _ in range(ATTEMPTS):
             verdict = await self._store.append(key, turn, delta, offset, since)
             match verdict.name:
                 case "ok":
-                    await self._note(key, turn, verdict.since)
+                    await self._note(key, turn, verdict.since, len(delta.encode()))
                     return verdict.chars
                 case "begin":
                     async with self._beginnings.of(key.tenant):
@@ -195,9 +203,7 @@ class Partials:
         Args:
             ended: the conversations whose text has its message (``ending_messages``).
         """
-        writing = self._writing.get(key)
-        if writing is not None and (writing.turn, writing.since) == closed[:2]:
-            writing.turn = None
+        self._over(key, closed.turn, closed.since)
         keep = key not in ended and bool(closed.text)
         if keep:
             flat = {
@@ -229,6 +235,7 @@ class Partials:
         for key, writing in list(self._writing.items()):
             if writing.touched < before:
                 del self._writing[key]
+                self._resize(key, writing, 0)
                 self._channels.release(writing.channel)
 
     async def stop(self) -> None:
@@ -244,9 +251,37 @@ class Partials:
             partition_of(key, self._backend.log.partitions)
         ]
 
-    async def _note(self, key: Key, turn: str, since: int) -> None:
+    def _check_size(self, key: Key, delta: str) -> None:
+        """Before Redis, which serves everybody, is sent it."""
+        size = len(delta.encode())
+        if size > MOST_TEXT:
+            raise _too_large(key)
+        if self._sizes[key.tenant] + size > MOST_TEXTS:
+            raise QuotaExceeded(
+                f"texts in progress of tenant {key.tenant}: over {MOST_TEXTS >> 20} MiB in this"
+                " gateway: append the messages of some, or try again later",
+                retry_after=5,
+            )
+
+    async def _note(self, key: Key, turn: str, since: int, more: int) -> None:
         writing = await self._watched(key)
+        if (writing.turn, writing.since) != (turn, since):
+            self._resize(key, writing, 0)
+        self._resize(key, writing, writing.size + more)
         writing.turn, writing.since, writing.touched = turn, since, time.monotonic()
+
+    def _resize(self, key: Key, writing: Writing, size: int) -> None:
+        self._sizes[key.tenant] += size - writing.size
+        if not self._sizes[key.tenant]:
+            del self._sizes[key.tenant]
+        writing.size = size
+
+    def _over(self, key: Key, turn: str, since: int) -> None:
+        """A text has ended."""
+        writing = self._writing.get(key)
+        if writing is not None and (writing.turn, writing.since) == (turn, since):
+            writing.turn = None
+            self._resize(key, writing, 0)
 
     async def _watched(self, key: Key) -> Writing:
         writing = self._writing.get(key)
@@ -280,9 +315,7 @@ class Partials:
 
     async def _end(self, key: Key, turn: str, since: int) -> None:
         await self._store.end(key, turn, since)
-        writing = self._writing.get(key)
-        if writing is not None and (writing.turn, writing.since) == (turn, since):
-            writing.turn = None
+        self._over(key, turn, since)
 
     async def _end_quietly(self, key: Key, turn: str, since: int) -> None:
         try:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Sequence
 
 from projections.errors import ThreadfoldError
 from projections.names import Key, partition_of
@@ -19,6 +20,8 @@ from threadfold.streaming.partial_store import PartialStore, Text
 from threadfold.streaming.partials import Partials
 
 logger = logging.getLogger(__name__)
+AT_ONCE = 16
+"""Texts that are held in memory at once, of up to 1 MiB each."""
 
 
 class Sweeper:
@@ -56,8 +59,14 @@ class Sweeper:
 
     async def sweep(self) -> int:
         """Sweep once; returns how many texts were ended."""
+        claimed, ended = await self._store.claim(self._claim), 0
+        for begin in range(0, len(claimed), AT_ONCE):
+            ended += await self._end(claimed[begin : begin + AT_ONCE])
+        return ended
+
+    async def _end(self, claimed: Sequence[tuple[Key, int]]) -> int:
         closed: dict[int, dict[Key, Text]] = {}
-        for key, until in await self._store.claim(self._claim):
+        for key, until in claimed:
             text = await self._store.close(key, claimed=until)
             if text is not None:
                 closed.setdefault(partition_of(key, self._log.partitions), {})[key] = text

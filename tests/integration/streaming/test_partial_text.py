@@ -271,6 +271,33 @@ async def test_too_much_text_and_malformed_pieces_are_refused(pair: Pair) -> Non
     assert reader.status_code == 403
 
 
+async def test_a_tenants_texts_are_bounded_until_some_have_ended(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(partials, "MOST_TEXTS", 1_000_000)
+
+    async def put(name: str, text: str) -> httpx.Response:
+        return await piece(pair, name, "t", text, gateway=pair.b)
+
+    for n in range(2):
+        assert (await put(f"much-{n}", "\N{GRINNING FACE}" * 100_000)).status_code == 202
+    refused = await put("much-2", "x" * 300_000)
+    assert refused.status_code == 429 and "texts in progress of tenant acme" in refused.text
+    assert (await put("much-2", "x" * 1_000)).status_code == 202
+    other = await pair.b.http.post(
+        "/v1/conversations/much-2/partial",
+        content=json.dumps({"turn_id": "t", "delta": "x" * 900_000}),
+        headers=pair.auth("rival"),
+    )
+    assert other.status_code == 202
+    await pair.append("much-0", say("done", "assistant"))
+
+    async def has_room() -> bool:
+        return (await put("much-2", "x" * 300_000)).status_code == 202
+
+    await until(has_room)
+
+
 async def test_forgetting_deletes_the_text_and_tells_subscribers(pair: Pair) -> None:
     async with subscribed(pair.b, "/v1/conversations/forgotten/stream", pair.keys["acme"]) as one:
         await piece(pair, "forgotten", "t", "secret")
