@@ -29,7 +29,9 @@ def erase(tenant: str, conversation: str | None, user: str | None, data: Path | 
     --user it prints one receipt a line.
     """
     if (conversation is None) == (user is None):
-        raise click.UsageError("give a conversation, or --user U, not both")
+        raise click.UsageError(
+            "give a conversation, or --user U" + ("" if user is None else ", not both")
+        )
     check_name("tenant", tenant)
     if conversation is not None:
         make_key(tenant, conversation)

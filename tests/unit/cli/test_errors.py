@@ -59,6 +59,7 @@ def test_help_loads_no_client_library() -> None:
         (["tenant", "list"], "no such command 'tenant'. Did you mean tenants? (see"),
         (["tenants", "lst"], "no such command 'lst'. Did you mean list? (see"),
         (["up", "--prot", "1"], "no such option: --prot. Did you mean --port? (see"),
+        (["erase", "t"], "give a conversation, or --user U (see"),
         (["erase", "t", "c", "--user", "u"], "give a conversation, or --user U, not both"),
         (["tenants", "add", "t", "--expires", "90"], "or a number of days, like 90d"),
         (["context", "t", "c", "--format", "xml"], "'xml' is not one of"),
