@@ -110,9 +110,9 @@ class Lanes:
 
     def applied_again(self, positions: Mapping[int, int]) -> None:
         """What was put off before these offsets was taken in; where that is all, nobody is put off
-        any more.
+        any more. What was not read yet counts for nothing: its tenants may be put off later.
         """
-        self.again.update(positions)
+        self.again.update({p: min(offset, self.read[p]) for p, offset in positions.items()})
         if all(offset >= self.read[p] for p, offset in self.again.items()):
             self.again, self._put_off = {}, set()
 

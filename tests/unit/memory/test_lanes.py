@@ -117,6 +117,19 @@ def test_a_tenant_with_few_records_is_next_whatever_others_have() -> None:
     assert lanes.positions == {0: 0, 1: 1}, "what was put off does not count as taken in"
 
 
+def test_who_reads_again_ahead_of_the_first_reader_passes_over_nobody() -> None:
+    reader = Reader([["a"] * 6 + ["b"] * 6, ["b"] * 2, []])
+    reader.read(6, 0, 0)
+    assert reader.lanes.is_put_off("a")
+    reader.work(3)  # it goes over the second partition, where "b" is not put off yet
+    reader.read(6, 2, 0)
+    assert reader.lanes.is_put_off("b")
+    for _ in range(20):
+        reader.work(3)
+    assert reader.lanes.positions == {0: 12, 1: 2, 2: 0}
+    assert len(reader.done) == 14
+
+
 def test_tenants_take_turns_of_a_few_records(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lanes_module, "OWN_BYTES", OWN_BYTES)
     lanes = Lanes({0: 0})
