@@ -126,9 +126,15 @@ class Lanes:
         taken = {(one.partition, one.row.offset) for one in self._taken}
         return {partition: self._position(partition, taken) for partition in self.read}
 
-    def is_put_off(self, tenant: str | None) -> bool:
+    def is_put_off(self, tenant: str) -> bool:
         """Whether records of a tenant are read again."""
         return tenant in self._put_off
+
+    def is_due_again(self, tenant: str | None, partition: int, offset: int) -> bool:
+        """Whether a record that was read again is to be taken in: it was put off. One that was not
+        read before is not: an earlier one of its log may come later.
+        """
+        return tenant in self._put_off and offset < self.read[partition]
 
     def has(self, tenant: str, ends: Mapping[int, int]) -> bool:
         """Whether all records of a tenant before these offsets were taken in."""

@@ -159,7 +159,7 @@ class TurnFeed(TopicFeed):
         found = {
             partition: put_off
             for partition, rows in batches.items()
-            if (put_off := [row for row in rows if lanes.is_put_off(_tenant_of(row))])
+            if (put_off := [row for row in rows if _is_due_again(lanes, partition, row)])
         }
         seconds = await self._take_up_to(found, lanes.positions) if found else 0.0
         lanes.applied_again(self._again_at)
@@ -260,3 +260,7 @@ def _tenant_of(row: Row) -> str | None:
     """The tenant of a conversation's record; None for any other."""
     key = None if row.key is None else parse_key(row.key)
     return None if key is None or key.of_user else key.tenant
+
+
+def _is_due_again(lanes: Lanes, partition: int, row: Row) -> bool:
+    return lanes.is_due_again(_tenant_of(row), partition, row.offset)

@@ -52,7 +52,7 @@ class Reader:
                 for offset in range(
                     at[partition], min(at[partition] + most, len(self.log[partition]))
                 ):
-                    if self.lanes.is_put_off(self.log[partition][offset]):
+                    if self.lanes.is_due_again(self.log[partition][offset], partition, offset):
                         self._apply(partition, offset)
                     at[partition] = offset + 1
             self.lanes.applied_again(at)
