@@ -103,7 +103,8 @@ async def begin(
         await asyncio.sleep(_LOOK)
         answer = _standing(await standing(backend, tenant, conversation), turn_id)
     if answer is None:
-        why = ": it has ended" if applied.status == "duplicate" else _holder(turns)
+        used = "" if once is None else ": its key was used: give another one"
+        why = ": it has ended" if applied.status == "duplicate" else _holder(turns) or used
         raise Conflict(
             f"turn {one_line(turn_id)} of conversation {conversation} did not begin{why}"
         )

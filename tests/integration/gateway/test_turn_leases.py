@@ -157,6 +157,14 @@ async def test_an_end_with_another_key_than_its_begin_ends_the_turn(call: Client
     assert (await turns(call, "other-key"))["live"]["turn_id"] == "next"
 
 
+async def test_a_begin_that_was_refused_uses_its_key_up_and_says_so(call: Client) -> None:
+    await begin(call, "used-key", turn_id="other")
+    refused = await begin_with_key(call, "used-key", turn_id="t")
+    is_problem(refused, 409, "turn other is active")
+    await end(call, "used-key", "other")
+    is_problem(await begin_with_key(call, "used-key", turn_id="t"), 409, "give another one")
+
+
 async def test_a_begin_without_an_id_makes_one_turn_of_its_key(call: Client) -> None:
     first, again = [(await begin_with_key(call, "keyed")).json() for _ in range(2)]
     assert again == first and first["status"] == "started"
