@@ -64,10 +64,10 @@ async def test_a_stream_that_resumes_before_the_topics_beginning_says_what_is_mi
         at = kinds.index("missing")
         found = conversation_at(resumed.events(), stays)
         assert found is not None and at < found, "in their place"
-        # It is said once: the stream goes on behind it.
+        # The stream says it once, and goes on behind it.
         again = await heard(pair, gateway, stays, str(resumed.events()[at].id))
         assert not again.of("missing")
-    # Who asks for all of them is told, too.
+    # A stream from the beginning says it, too.
     assert (await heard(pair, pair.b, stays, None)).of("missing") == [{**lost, "first": 0}]
 
 
