@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from threadfold_client.calls import Call, Retries, Transport, may_repeat
-from threadfold_client.errors import ClientError, Conflict, Invalid, unusable
+from threadfold_client.errors import ClientError, Invalid, unusable
 
 T = TypeVar("T")
 _NAME = re.compile(r"[A-Za-z0-9._:-]{1,128}", re.ASCII)
@@ -38,8 +38,8 @@ class Caller:
                 return await self._attempt(call, reading)
             except ClientError as error:
                 failures += 1
-                if isinstance(error, Conflict) and lost:
-                    error.unknown = True
+                if lost and call.method != "GET":
+                    error.unknown = True  # this refusal did not undo what an earlier attempt did
                 lost = lost or error.unknown
                 delay = self.retries.delay(failures, error.retry_after)
                 late = time.monotonic() - begun + delay > self.retries.total

@@ -2,7 +2,7 @@
  * Calls that are repeated while that is safe, and the paths, queries and headers they are made of.
  */
 
-import { ClientError, Conflict, Invalid, isPassing } from "./errors.js";
+import { ClientError, Invalid, isPassing } from "./errors.js";
 import type { Call, Http, Query } from "./http.js";
 
 /**
@@ -45,7 +45,8 @@ export class Caller {
         return (await this.http.request(call)) as T;
       } catch (error) {
         if (!(error instanceof ClientError)) throw error;
-        if (error instanceof Conflict) error.unknown ||= lost;
+        // What an earlier attempt did, this refusal did not undo.
+        if (call.method !== undefined) error.unknown ||= lost;
         lost ||= error.unknown;
         const delay = this.delay(failures, error.retryAfter);
         const late = Date.now() - begun + delay > this.#retries.total * 1000;

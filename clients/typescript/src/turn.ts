@@ -95,7 +95,8 @@ export class Turn {
     try {
       await this.#waitToBegin();
     } catch (error) {
-      const refused = error instanceof ClientError && !error.unknown;
+      // The reason of a signal may be any error: it says nothing of the request.
+      const refused = error instanceof ClientError && !error.unknown && !this.#signal?.aborted;
       // Where it cannot leave, its place or its lease ends by itself: the first error says more.
       if (this.info || !refused) await this.end().catch(() => undefined);
       throw error;

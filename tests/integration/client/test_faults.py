@@ -14,6 +14,7 @@ from tests.support.clients import DONE, QUICK
 from tests.support.raw_server import answer, problem, raw_server
 from threadfold_client import (
     AsyncClient,
+    ClientError,
     Conflict,
     Fault,
     Invalid,
@@ -99,15 +100,23 @@ async def test_a_read_that_fails_has_no_effect(lost: bytes) -> None:
     assert not caught.value.unknown and "took effect" not in str(caught.value)
 
 
-async def test_a_conflict_after_an_attempt_without_an_answer_says_that_it_may_be_our_own() -> None:
+@pytest.mark.parametrize(
+    ("status", "kind"), [(409, "conflict"), (401, "unauthorized"), (503, "overloaded")]
+)
+async def test_a_refusal_after_an_attempt_without_an_answer_says_that_it_may_have_taken_effect(
+    status: int, kind: str
+) -> None:
     async with (
-        raw_server(b"", problem(409, "conflict")) as server,
+        raw_server(b"", problem(status, kind)) as server,
         AsyncClient(server.url, "k", retries=QUICK) as client,
     ):
-        with pytest.raises(Conflict) as caught:
+        with pytest.raises(ClientError) as caught:
             await client.append("c", SAY, expect="0-7")
-    assert caught.value.unknown
-    assert server.asked[1].headers["if-match"] == '"0-7"'
+        assert caught.value.status == status and caught.value.unknown
+        assert server.asked[1].headers["if-match"] == '"0-7"'
+        with pytest.raises(ClientError) as refused:
+            await client.append("c", SAY)
+    assert refused.value.status == status and not refused.value.unknown
 
 
 async def test_a_ledger_entry_is_not_repeated_where_it_may_have_been_made() -> None:

@@ -2,6 +2,7 @@
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { Conflict } from "../../dist/index.js";
 import { DONE, json, lost, problem, serving } from "./server.mjs";
 
 // A service that has text in progress, as the contract says; `away` fails so many of its requests.
@@ -199,6 +200,25 @@ test("a turn of which it is unknown whether it began is ended", () =>
     await assert.rejects(begun, { name: "Unavailable", unknown: true });
     assert.match(asked.at(-1).url, /\/turns\/t\/end$/);
   }));
+
+test("a turn that was refused is ended if an earlier request to begin it got no answer", () =>
+  serving([lost, problem(401, "unauthorized")], async (client, asked) => {
+    const begun = client.turn("c", { turnId: "t" }).begin();
+    await assert.rejects(begun, { name: "Unauthenticated", unknown: true });
+    assert.match(asked.at(-1).url, /\/turns\/t\/end$/);
+  }));
+
+test("a turn leaves the queue whatever reason its signal has", async () => {
+  const queued = { turn_id: "t", status: "queued", place: 1, position: "0-1" };
+  const ending = new AbortController();
+  await serving([json(202, queued)], async (client, asked) => {
+    const options = { turnId: "t", policy: "queue", wait: 30, signal: ending.signal };
+    const begun = client.turn("c", options).begin();
+    ending.abort(new Conflict("stopped by a user"));
+    await assert.rejects(begun, { name: "Conflict" });
+    assert.match(asked.at(-1).url, /\/turns\/t\/end$/);
+  });
+});
 
 test("a turn that was refused is not ended", () =>
   serving([problem(409, "conflict")], async (client, asked) => {
