@@ -4,6 +4,7 @@ message, or went on from an earlier checkpoint: over a real gateway, with LangGr
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 from uuid import uuid4
 
@@ -23,7 +24,7 @@ from langgraph.graph.message import REMOVE_ALL_MESSAGES
 
 from tests.support.graphs import CORRECTED, Thread, call, shown
 from tests.support.worker import until
-from threadfold_client import AsyncClient, Conflict
+from threadfold_client import AsyncClient, Conflict, Unavailable
 from threadfold_client.adapters.langchain_messages import to_event
 from threadfold_client.adapters.langgraph import ThreadfoldMemory
 
@@ -367,3 +368,32 @@ async def test_a_graph_without_a_checkpointer_keeps_its_conversation_in_one_proc
     await thread.say("h1", "h1")
     await thread.say("h2", "h2")
     assert shown(thread.model.sent[-1]) == ["h1", "a1", "h2"]
+
+
+@pytest.mark.parametrize(
+    "error", [Unavailable("no answer", unknown=True), asyncio.CancelledError()], ids=repr
+)
+@pytest.mark.parametrize("removed", [True, False], ids=["removed", "edited"])
+async def test_what_was_appended_without_an_answer_is_not_shown_once_the_state_lacks_it(
+    client: AsyncClient, error: BaseException, removed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    thread, append = (
+        Thread(client, [AIMessage("a1", id="ai1"), AIMessage("a2", id="ai2")]),
+        client.append,
+    )
+    await thread.say("h1", "h1")
+
+    async def without_an_answer(*args: Any, **more: Any) -> None:
+        await append(*args, **more)
+        raise error
+
+    failed = pytest.raises(Exception, match=r"no answer|CancelledError")
+    with monkeypatch.context() as patched, failed:
+        patched.setattr(client, "append", without_an_answer)
+        await thread.say("a secret draft", "h2")
+    change = RemoveMessage(id="h2") if removed else HumanMessage("edited", id="h2")
+    await thread.change(change)
+    await thread.say("h3", "h3")
+    rest = ["h3"] if removed else ["edited", "h3"]
+    assert shown(thread.model.sent[-1]) == ["h1", "a1", *rest]
+    assert await thread.window() == ["h1", "a1", *rest, "a2"]

@@ -69,7 +69,7 @@ class _Known:
     by key, as they were appended, and the step in which they were.
 
     Up to position ``seen`` it knows the others' events. It has ``sent`` these ids since. ``stale``:
-    others have changed what the log has of the state.
+    others have changed what the log has of the state, or it is unknown what it has.
     """
 
     position: str | None = None
@@ -180,10 +180,15 @@ class ThreadfoldMemory:
         await self._look(conversation, known)
         cleared = whole and _is_cleared(known, marks, step)
         fresh = None if known.stale else _fresh(known.marks, marks, whole)
-        if fresh is not None:
-            await self._send(conversation, known, [_with_id(by_key[key]) for key in fresh])
-        elif marks or cleared:
-            await self._follow(conversation, known, by_key, marks, whole, cleared)
+        try:
+            if fresh is not None:
+                await self._send(conversation, known, [_with_id(by_key[key]) for key in fresh])
+            elif marks or cleared:
+                await self._follow(conversation, known, by_key, marks, whole, cleared)
+        except BaseException:
+            # What was sent may be in the log all the same, also when it was cancelled.
+            known.stale = True
+            raise
         known.marks = marks if whole or known.stale else known.marks | marks
         known.step, known.stale = step, False
         return known.position
