@@ -15,7 +15,7 @@ MAX_HEADERS = 256
 MAX_ESCAPES = 8_192
 MAX_PARAMETERS = 256
 """Escapes (``%41``) and parameters of an address: reading them costs far more than their bytes."""
-AT_MOST_ONE = (b"origin", b"content-type")
+AT_MOST_ONE = (b"origin", b"content-type", b"idempotency-key", b"fencing-token", b"if-match")
 """Headers that come once or not at all. The parser refuses a second ``Content-Length``."""
 HEAD_SECONDS = 30.0
 """Seconds from the start of a connection, or the first byte of a head, to the end of the head."""
@@ -44,7 +44,7 @@ def fault_of_head(
         return 400, f"the request has {hosts} Host headers: it needs one"
     for once in AT_MOST_ONE:
         if (times := names.count(once)) > 1:
-            # Who may call is decided by them (``threadfold.gateway.origins``).
+            # Who may call is decided by them (``threadfold.gateway.origins``), or what is done.
             shown = once.decode().title()
             return 400, f"the request has {times} {shown} headers: send at most one"
     escapes, parameters = url.count(b"%"), url.count(b"&")

@@ -66,7 +66,8 @@ export function connect(
 ): Http {
   if (!/^https?:\/\//.test(url)) throw new Invalid(`url is '${url}': try http://localhost:8080`);
   const base = url.replace(/\/+$/, "");
-  const closed = new AbortController();
+  const underWay = new Set<() => void>();
+  let closed = false;
   let token: Promise<string> | null = null;
 
   /**
@@ -94,7 +95,7 @@ export function connect(
     read: Read<T>,
     again = true,
   ): AsyncGenerator<T, void, undefined> {
-    const limit = limited(base, call, seconds, closed.signal);
+    const limit = limited(base, call, seconds, closed, underWay);
     let sent = "";
     try {
       sent = await tokenOfNow();
@@ -106,7 +107,7 @@ export function connect(
       yield* read(response, limit);
       return;
     } catch (error) {
-      if (closed.signal.aborted) throw new ClientClosed("the client is closed");
+      if (closed) throw new ClientClosed("the client is closed");
       if (call.signal?.aborted) throw call.signal.reason;
       if (!(error instanceof ClientError)) {
         const cause = (error as { cause?: { code?: string } }).cause?.code ?? "";
@@ -127,7 +128,10 @@ export function connect(
       for await (const value of answer(call, JSON_TYPE, timeout, read)) return value;
     },
     stream: (call) => answer(call, "text/event-stream", SILENCE, eventsOf),
-    close: () => closed.abort(),
+    close() {
+      closed = true;
+      for (const abort of underWay) abort();
+    },
   };
 }
 
@@ -197,15 +201,20 @@ function requestOf(
 /** What ends an attempt: one of the signals, or so many seconds without progress. */
 type Limit = ReturnType<typeof limited>;
 
-function limited(base: string, call: Call, seconds: number, closed: AbortSignal) {
-  const signals = [closed, call.signal];
+/** Each call is in `underWay`, which ends with the client: a listener each makes Node warn of many. */
+function limited(
+  base: string,
+  call: Call,
+  seconds: number,
+  closed: boolean,
+  underWay: Set<() => void>,
+) {
   const stop = new AbortController();
   const abort = (): void => stop.abort();
   let timer: ReturnType<typeof setTimeout> | undefined;
-  for (const signal of signals) {
-    signal?.addEventListener("abort", abort);
-    if (signal?.aborted) abort();
-  }
+  underWay.add(abort);
+  call.signal?.addEventListener("abort", abort);
+  if (closed || call.signal?.aborted) abort();
   const pause = (): void => clearTimeout(timer);
   return {
     signal: stop.signal,
@@ -219,7 +228,8 @@ function limited(base: string, call: Call, seconds: number, closed: AbortSignal)
     /** Forget the signals, and do not read what is left of the answer. */
     end() {
       pause();
-      for (const signal of signals) signal?.removeEventListener("abort", abort);
+      underWay.delete(abort);
+      call.signal?.removeEventListener("abort", abort);
       abort();
     },
   };

@@ -393,3 +393,15 @@ test("an answer that cannot be used is like none", async () => {
     assert.rejects(client.append("c", SAY, { expect: "0-1" }), { name: "Conflict", unknown: true }),
   );
 });
+
+test("many calls at a time give no warning", async () => {
+  const warnings = [];
+  const note = (warning) => warnings.push(warning.name);
+  process.on("warning", note);
+  await serving([json(202, DONE)], async (client) => {
+    await Promise.all(Array.from({ length: 30 }, () => client.append("c", SAY)));
+  });
+  await new Promise((resolve) => setImmediate(resolve));
+  process.off("warning", note);
+  assert.deepEqual(warnings, []);
+});
