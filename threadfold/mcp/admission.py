@@ -6,6 +6,7 @@
 4. **The whole body**, up to a limit, else 413.
 5. **One message of JSON-RPC, as strictly read as JSON at the gateway**, else 400: no key twice in
    an object, not too deep. Of too many values 422: the SDK parses in the event loop.
+6. **Its tenant's turn**: a tenant's requests are few at a time, as the SDK's work for each is.
 
 So nobody without a valid key holds a place among the connections, as at the gateway.
 """
@@ -25,6 +26,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from projections.errors import MalformedInput, RequestTooLarge, ThreadfoldError, Unauthorized
 from projections.events.json_text import decode
+from streams.runtime.keyed_limit import KeyedLimit
 from threadfold.gateway.connections import client_of, tell_keyed
 from threadfold.gateway.credentials import bearer
 from threadfold.gateway.problems import MethodNotAllowed, disconnected, problem_of
@@ -38,6 +40,8 @@ DISCARDED = 8 * MAX_BODY
 """Bytes of a body that is too large and that are read before the answer: a client that is not done
 with sending sees a reset instead of it.
 """
+AT_ONCE = 4
+"""Requests of a tenant that the SDK has at once; each takes some ms of the event loop."""
 MOST_VALUES = 10_000
 """Values of a request: the arguments of a tool are a few texts."""
 
@@ -48,26 +52,30 @@ class Admission:
     def __init__(self, app: ASGIApp, callers: Callers) -> None:
         self._app = app
         self._callers = callers
+        self._turns = KeyedLimit(AT_ONCE)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request, or the lifespan."""
-        if scope["type"] == "http":
-            try:
-                receive = _again(await self._admitted(scope, receive), receive)
-            except (ThreadfoldError, ClientDisconnect) as error:
-                await _refusal(error)(scope, receive, send)
-                return
-        await self._app(scope, receive, send)
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        try:
+            tenant, body = await self._admitted(scope, receive)
+        except (ThreadfoldError, ClientDisconnect) as error:
+            await _refusal(error)(scope, receive, send)
+            return
+        async with self._turns.of(tenant):
+            await self._app(scope, _again(body, receive), send)
 
-    async def _admitted(self, scope: Scope, receive: Receive) -> bytes:
-        """The body of a request that may be answered."""
+    async def _admitted(self, scope: Scope, receive: Receive) -> tuple[str, bytes]:
+        """The tenant and the body of a request that may be answered."""
         given = bearer(scope["headers"])
         if given is None:
             raise Unauthorized(NO_CREDENTIAL)
         if scope["path"] == PATH and scope["method"] != "POST":
             raise MethodNotAllowed("there are no sessions: send each message by POST", "POST")
-        await self._callers.check(given, client_of(scope))
-        tell_keyed(scope, digest_of(given).hex())  # its tenant is not known here
+        tenant = await self._callers.check(given, client_of(scope))
+        tell_keyed(scope, digest_of(given).hex())
         refuse_coded(scope)
         try:
             body = b"".join([chunk async for chunk in body_chunks(scope, receive, MAX_BODY)])
@@ -76,7 +84,7 @@ class Admission:
             raise
         read = partial(decode, body, most=MOST_VALUES)
         _check_message(read() if len(body) <= LOOP_BYTES else await asyncio.to_thread(read))
-        return body
+        return tenant, body
 
 
 def _check_message(message: Any) -> None:

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
+import msgspec
 from mcp.server.mcpserver.exceptions import ToolError
 
 from projections.errors import Unauthorized
@@ -66,15 +67,17 @@ class Callers:
         self._key = key
         self._open: OrderedDict[bytes, _Open] = OrderedDict()
         """By the credential's digest: no error can quote a credential."""
-        self._known: OrderedDict[bytes, float] = OrderedDict()
+        self._known: OrderedDict[bytes, tuple[float, str]] = OrderedDict()
+        """Until when a credential is known, and whose it is."""
         self._checks = HttpTransport(url, None, timeout=CONNECT)
         self._known_turns = asyncio.Semaphore(CHECKS)
         self._unknown_turns = AddressTurns()
         if key is not None:
             self._open[digest_of(key)] = _Open(AsyncClient(url, key, retries=PATIENCE))
 
-    async def check(self, key: str, address: str = "") -> None:
-        """Check that the gateway accepts a credential, which came from an address.
+    async def check(self, key: str, address: str = "") -> str:
+        """Check that the gateway accepts a credential, which came from an address; returns its
+        tenant, or a name of its own where the gateway does not say.
 
         Raises:
             Unauthorized: it does not.
@@ -82,24 +85,26 @@ class Callers:
             Overloaded: it was not valid before, and many such are asked about now.
         """
         digest = digest_of(key)
-        if self._known.get(digest, 0.0) > time.monotonic():
-            return
+        until, whose = self._known.get(digest, (0.0, ""))
+        if until > time.monotonic():
+            return whose
         known = digest in self._known
         async with self._known_turns if known else self._unknown_turns.turn(address):
-            await self._ask(key)
-        self._known[digest] = time.monotonic() + KNOWN_FOR
+            whose = await self._ask(key) or whose or digest.hex()
+        self._known[digest] = time.monotonic() + KNOWN_FOR, whose
         self._known.move_to_end(digest)
         if len(self._known) > KNOWN:
             self._known.popitem(last=False)
+        return whose
 
-    async def _ask(self, key: str) -> None:
+    async def _ask(self, key: str) -> str | None:
         asking = Call("GET", "/me", headers={"Authorization": f"Bearer {key}"})
         try:
             if not key.isascii():  # no header of a client can carry it
                 raise Unauthenticated("the key is unknown or revoked")
-            await self._checks.request(asking)
+            return str(msgspec.json.decode(await self._checks.request(asking))["tenant"])
         except (NotAllowed, RateLimited):
-            pass  # the gateway knows whose it is
+            return None  # the gateway knows whose it is
         except Unauthenticated as error:
             raise Unauthorized(self._line(error)) from None
         except ClientError as error:

@@ -18,6 +18,10 @@ pytest.importorskip(
     "mcp.server.mcpserver", reason="the package mcp (extra mcp) is not installed: no MCP server"
 )
 
+from starlette.applications import Starlette
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
 from projections.errors import Overloaded, Unauthorized
 from tests.support.commands import COMMAND, clean_env
 from tests.support.mcp_world import World
@@ -28,7 +32,8 @@ from threadfold.gateway.connections import RESERVED, Connections
 from threadfold.gateway.request import MAX_BODY
 from threadfold.mcp import callers as callers_module
 from threadfold.mcp.address_turns import AT_ONCE, MOST, OF_ADDRESS
-from threadfold.mcp.admission import MOST_VALUES
+from threadfold.mcp.admission import AT_ONCE as MOST_ANSWERED
+from threadfold.mcp.admission import MOST_VALUES, Admission
 from threadfold.mcp.callers import CHECKS, Callers
 from threadfold.mcp.http_transport import http_app
 from threadfold.mcp.tools import mcp_server
@@ -287,3 +292,43 @@ async def test_a_flood_of_unknown_keys_takes_few_places_and_valid_keys_go_on(
     assert Counter(map(type, outcomes)) == {Unauthorized: asked, Overloaded: 2 * MOST - asked}
     assert most <= AT_ONCE + 1 and CHECKS + AT_ONCE < RESERVED
     await callers.close()
+
+
+async def test_of_a_tenant_few_requests_are_answered_at_a_time_and_others_go_on(
+    world: World,
+) -> None:
+    answering, most, may_go_on = Counter[bytes](), Counter[bytes](), asyncio.Event()
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await Starlette()(scope, receive, send)
+            return
+        key = dict(scope["headers"])[b"authorization"]
+        answering[key] += 1
+        most[key] = max(most[key], answering[key])
+        await may_go_on.wait()
+        answering[key] -= 1
+        await Response("{}")(scope, receive, send)
+
+    acme, rival = bearing(world.keys["acme"]), bearing(world.keys["rival"])
+
+    async def all_that_may() -> bool:
+        return answering.total() == MOST_ANSWERED
+
+    async def two_tenants() -> bool:
+        return answering[rival["Authorization"].encode()] == 1
+
+    callers, call = Callers(world.url), calling("mem_context")
+    async with (
+        serving(Admission(app, callers), None) as url,
+        httpx.AsyncClient(base_url=url, timeout=60) as http,
+    ):
+        asked = [asyncio.create_task(http.post("/mcp", json=call, headers=acme)) for _ in range(12)]
+        await until(all_that_may)
+        asked.append(asyncio.create_task(http.post("/mcp", json=call, headers=rival)))
+        await until(two_tenants)
+        may_go_on.set()
+        answers = await asyncio.gather(*asked)
+    await callers.close()
+    assert [answer.status_code for answer in answers] == [200] * 13
+    assert most[acme["Authorization"].encode()] == MOST_ANSWERED
