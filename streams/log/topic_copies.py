@@ -26,9 +26,13 @@ from streams.log.clients import (
     start_client,
     stop_client,
 )
+from streams.log.replication import config_of
 from streams.log.topics import (
     COMPACTED,
+    OWN_TIMES,
+    SHOW_UP,
     SPECS,
+    TIMESTAMPS,
     TopicSpec,
     new_topic,
     partition_count,
@@ -185,7 +189,7 @@ async def keep_timestamps(settings: Settings, names: Sequence[str], *, keep: boo
         for spec in (spec for spec in SPECS if spec.name in names):
             config = new_topic(settings, spec, *replication_for(settings, brokers)).topic_configs
             if keep:
-                config = {**config, "message.timestamp.type": "CreateTime"}
+                config = {**config, **OWN_TIMES}
             topic = settings.topic(spec.name)
             changed.append(ConfigResource(ConfigResourceType.TOPIC, topic, configs=config))
         for answer in await admin.alter_configs(changed):
@@ -194,6 +198,18 @@ async def keep_timestamps(settings: Settings, names: Sequence[str], *, keep: boo
                     raise TopicMismatch(
                         f"topic {topic} cannot be configured: {reason or for_code(code).__name__}"
                     )
+        for one in changed:  # a broker answers before it does so
+            if (wanted := one.configs.get(TIMESTAMPS)) is not None:  # else the broker's default
+                await _in_force(admin, one.name, wanted)
+
+
+async def _in_force(admin: Any, topic: str, wanted: str) -> None:
+    """Wait until a broker says that a topic's timestamps are the ``wanted`` ones."""
+    deadline = asyncio.get_running_loop().time() + SHOW_UP
+    while (await config_of(admin, topic)).get(TIMESTAMPS) != wanted:
+        if asyncio.get_running_loop().time() > deadline:
+            raise TopicMismatch(f"topic {topic} is not configured after {SHOW_UP:g} s: try again")
+        await asyncio.sleep(0.05)
 
 
 @asynccontextmanager

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +22,7 @@ from streams.log.replication import config_of, short_of_replicas
 from streams.log.retention import lost_beginnings, topic_beginnings
 from streams.settings.settings import Settings
 
+TIMESTAMPS = "message.timestamp.type"
 FOR_EVER = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
 COMPACTED = {"cleanup.policy": "compact"}
 SNAPSHOTS = {
@@ -55,7 +56,7 @@ class TopicSpec:
 
 
 SPECS = (
-    TopicSpec("events", {**FOR_EVER, "message.timestamp.type": "LogAppendTime"}, saved=True),
+    TopicSpec("events", {**FOR_EVER, TIMESTAMPS: "LogAppendTime"}, saved=True),
     TopicSpec("summaries", FOR_EVER, saved=True),
     TopicSpec("memories", FOR_EVER, saved=True),
     TopicSpec("snapshots", SNAPSHOTS),
@@ -67,14 +68,20 @@ SPECS = (
 )
 _TRUTH = ("events", "control")
 """Topics that were there from the first release on, and without which there is no window."""
-_CHECKED = frozenset(
-    {"cleanup.policy", "retention.ms", "retention.bytes", "message.timestamp.type"}
-)
+_CHECKED = frozenset({"cleanup.policy", "retention.ms", "retention.bytes", TIMESTAMPS})
 
 
-async def create_topics(settings: Settings) -> list[str]:
+OWN_TIMES = {TIMESTAMPS: "CreateTime"}
+"""Of a topic that takes the timestamps of who writes."""
+
+
+async def create_topics(settings: Settings, filled: Collection[str] = ()) -> list[str]:
     """Create what is missing; returns the names created. Existing topics are left as they are
     (``check_topics`` judges them).
+
+    Args: ``filled`` are topics that take the timestamps of who writes at first, until
+    ``topic_copies.keep_timestamps`` ends that. To change it later is not enough: a broker answers
+    before it does so, and stamps what comes meanwhile.
     """
     async with admin_client(settings) as admin:
         existing = set(await admin.list_topics())
@@ -85,6 +92,9 @@ async def create_topics(settings: Settings) -> list[str]:
             settings, len((await admin.describe_cluster())["brokers"])
         )
         topics = [new_topic(settings, spec, replication, min_isr) for spec in missing]
+        for spec, topic in zip(missing, topics, strict=True):
+            if spec.name in filled:
+                topic.topic_configs.update(OWN_TIMES)
         response = await admin.create_topics(topics)
         for name, code, *rest in response.topic_errors:
             error = for_code(code)
@@ -266,7 +276,7 @@ async def _led(admin: Any, topic: str) -> list[int]:
 
 def _why_for_ever(spec: TopicSpec, name: str) -> str:
     """What comes of it where a topic that is kept for ever is not."""
-    if spec.name != "events" or name == "message.timestamp.type":
+    if spec.name != "events" or name == TIMESTAMPS:
         return ""
     return (
         ": Kafka would delete events, and no window could be folded from its beginning again"

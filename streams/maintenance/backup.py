@@ -206,7 +206,8 @@ async def restore(settings: Settings, folders: Sequence[Path], progress: Progres
             f" {settings.session_timeout:g} s), or set THREADFOLD_GROUP to another group, here and"
             " for the services of what is restored"
         )
-    await create_topics(msgspec.structs.replace(settings, partitions=len(newest.topics["events"])))
+    as_saved = msgspec.structs.replace(settings, partitions=len(newest.topics["events"]))
+    await create_topics(as_saved, filled=newest.topics)
     async with sole_writer(settings) as sole:
         await _write(settings, chain, sole, progress)
     if wrong := await check_shapes(settings):

@@ -104,7 +104,7 @@ async def refuse_workers(settings: Settings) -> None:
 
 async def _prepare(target: Settings, source: str) -> None:
     """Create the topics, and note in them that they are being filled; or find that they are."""
-    await create_topics(target)
+    await create_topics(target, filled=["events"])
     found = await extents(target, "events")
     control = await Control(target).start()
     try:

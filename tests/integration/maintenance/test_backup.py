@@ -14,7 +14,7 @@ from projections.errors import Erased
 from projections.names import Key, Position
 from projections.storage.snapshots import take_snapshot
 from streams.encryption.master_keys import new_master
-from streams.log.topic_copies import committed
+from streams.log.topic_copies import committed, keep_timestamps
 from streams.log.topics import create_topics
 from streams.maintenance.backup_files import SAVED
 from streams.settings.settings import Settings
@@ -296,3 +296,19 @@ async def test_after_the_loss_of_kafka_and_redis_every_window_is_as_it_was(
         ids = [id_of(record) for record in await records(second, "summaries")]
         assert {id_of(record) for record in topics["summaries"]} <= set(ids)
         assert sorted(ids) == sorted(set(ids)), "nothing is announced twice"
+
+
+async def test_topics_that_are_filled_take_the_times_of_who_writes_from_their_first_record_on(
+    stack: EmbeddedStack,
+) -> None:
+    for _ in range(4):
+        settings = fresh_settings(stack)
+        await create_topics(settings, filled=["events"])
+        producer = AIOKafkaProducer(bootstrap_servers=settings.kafka)
+        await producer.start()
+        await keep_timestamps(settings, ["events"], keep=True)
+        sent = await producer.send_and_wait(
+            settings.topic("events"), b"{}", partition=0, timestamp_ms=1_000
+        )
+        await producer.stop()
+        assert sent.timestamp_type == 0, "the broker would stamp it"
