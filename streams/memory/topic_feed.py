@@ -235,11 +235,21 @@ class TopicFeed(ABC):
         async with kafka_errors(self._settings, f"reading topic {self._topic}"):
             count = await partition_count(self._settings, self._name)
             self._places = [TopicPartition(self._topic, p) for p in range(count)]
+        self._consumer = await self._connected()
+        await self._go_on(self._consumer)
+
+    async def _connected(self) -> AIOKafkaConsumer:
+        """A consumer of all partitions; :meth:`_disconnect` it after."""
+        async with kafka_errors(self._settings, f"reading topic {self._topic}"):
             consumer = make_consumer(self._settings)
             await start_client(consumer, self._settings)
-            self._consumer = consumer
             consumer.assign(self._places)
-        await self._go_on(consumer)
+        return consumer
+
+    async def _disconnect(self, consumer: AIOKafkaConsumer | None) -> None:
+        if consumer is not None:
+            with contextlib.suppress(ThreadfoldError):
+                await stop_client(consumer, self._settings)
 
     async def _go_on(self, consumer: AIOKafkaConsumer) -> None:
         """Go on where the store is; one that is ahead of the topic is of another and is dropped."""
@@ -266,10 +276,8 @@ class TopicFeed(ABC):
         await asyncio.to_thread(self._drop)
 
     async def _close(self) -> None:
-        if self._consumer is not None:
-            consumer, self._consumer = self._consumer, None
-            with contextlib.suppress(ThreadfoldError):
-                await stop_client(consumer, self._settings)
+        consumer, self._consumer = self._consumer, None
+        await self._disconnect(consumer)
 
     async def _step(self) -> None:
         assert self._consumer is not None

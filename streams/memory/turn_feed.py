@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import time
 from collections.abc import Mapping, Sequence
 
-from projections.errors import ThreadfoldError
 from projections.events.times import stated_at
 from projections.events.untrusted import Undecodable
 from projections.names import Position, make_key, parse_key, partition_of
@@ -16,9 +14,6 @@ from streams.encryption.payload_cipher import PayloadCipher, kid_in, read_event
 from streams.log.clients import (
     AIOKafkaConsumer,
     kafka_errors,
-    make_consumer,
-    start_client,
-    stop_client,
 )
 from streams.log.log import Row
 from streams.log.topic_ids import topic_id
@@ -147,11 +142,7 @@ class TurnFeed(TopicFeed):
     async def _read_again(self, lanes: Lanes) -> float:
         """Take in some of the records that were put off; the seconds that this took."""
         if self._again is None:
-            self._again = make_consumer(self._settings)
-            async with kafka_errors(self._settings, f"reading topic {self._topic}"):
-                await start_client(self._again, self._settings)
-            self._again.assign(self._places)
-            self._again_at = {}
+            self._again, self._again_at = await self._connected(), {}
         for place in self._places:
             if self._again_at.get(place.partition) != (at := lanes.again[place.partition]):
                 self._again.seek(place, at)
@@ -169,9 +160,7 @@ class TurnFeed(TopicFeed):
 
     async def _close_again(self) -> None:
         consumer, self._again = self._again, None
-        if consumer is not None:
-            with contextlib.suppress(ThreadfoldError):
-                await stop_client(consumer, self._settings)
+        await self._disconnect(consumer)
 
     async def _close(self) -> None:
         self._lanes = None

@@ -21,10 +21,7 @@ from projections.errors import (
     WaitTimedOut,
 )
 from projections.memory.planner import SearchPlan
-from projections.memory.recall import (
-    CHANNELS,
-    Recalled,
-)
+from projections.memory.recall import CHANNELS, Recalled
 from projections.memory.slots import named_slots
 from projections.policy.recall_weights import RecallWeights
 from streams.memory.search_models import RULES, Imagined, Planned, SearchModels
