@@ -17,6 +17,7 @@ from projections.errors import Healing, KafkaUnavailable, RequestTooLarge, WaitT
 from projections.events.validation import Record
 from projections.names import Key, Position, partition_of
 from projections.policy.policy import Rules
+from projections.storage.records import Checkpoint
 from projections.window.recent_ids import RecentIds
 from streams.runtime.keyed_limit import KeyedLimit
 from streams.runtime.process_pool import ProcessPool
@@ -335,17 +336,20 @@ class ConversationService(ConversationReader):
         head, recent_ids = head_of(key, stored.fields), stored.recent_ids(key)
         return [applied_of(item, recent_ids, head.quarantine) for item in appended]
 
-    async def behind(self) -> dict[int, int]:
+    async def checkpoints(self) -> list[Checkpoint | None]:
+        """How far each partition's windows are; raises RedisUnavailable."""
+        live = self.control.state.live_generation
+        reads = (self.store.checkpoint(live.number, p) for p in range(live.partitions))
+        return await asyncio.gather(*reads)
+
+    async def behind(self, read: Sequence[Checkpoint | None] | None = None) -> dict[int, int]:
         """How many events of each partition are in the log and not in the windows; of one that
-        heals, all.
+        heals, all. ``read``: checkpoints that were read just now.
 
         Raises:
             KafkaUnavailable, RedisUnavailable: it is unknown now.
         """
-        generation = self.control.state.live_generation
-        checkpoints = await asyncio.gather(
-            *(self.store.checkpoint(generation.number, p) for p in range(generation.partitions))
-        )
+        checkpoints = await self.checkpoints() if read is None else read
         ends = await self.log.last_records()
         folded = [-1 if one is None or one.healing else one.offset for one in checkpoints]
         return {p: max(0, ends[p] - 1 - offset) for p, offset in enumerate(folded)}

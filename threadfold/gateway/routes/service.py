@@ -265,9 +265,7 @@ async def _checked(connection: Connection) -> dict[str, object]:
     connection.ping.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
     state, server = await asyncio.gather(backend.control.sync(), connection.ping)
     generation = state.live_generation
-    checkpoints = await asyncio.gather(
-        *(backend.store.checkpoint(generation.number, p) for p in range(backend.log.partitions))
-    )
+    checkpoints = await backend.checkpoints()
     if not connection.was_ready:
         # Later on, a partition that heals must not take the whole gateway out of service: its reads
         # say so themselves.
@@ -275,7 +273,7 @@ async def _checked(connection: Connection) -> dict[str, object]:
         connection.was_ready = True
     # Nor may conversations that take long, ever: the others are served.
     restoring = sum(len(one.held_back) for one in checkpoints if one is not None)
-    behind = await backend.behind()
+    behind = await backend.behind(checkpoints)
     halted = list(state.halted())
     return {
         "status": "ready",
