@@ -2,10 +2,11 @@
 for. All pure: time is an argument.
 
 The fold knows no clock, so time enters a conversation as an event of its log: ``session.closed``
-when nobody has spoken for the policy's ``idle_close_seconds``, a ``resolution`` with outcome
-``expired`` when a suspension's ``expires_at`` has passed, and ``turn.ended`` when the lease of the
-turn in force has run out. What a store keeps of it (one time in ms for each conversation that waits
-for one) is delivery state: it is no part of a window and is never compared.
+when nobody has spoken for the policy's ``idle_close_seconds`` and nothing is suspended, a
+``resolution`` with outcome ``expired`` when a suspension's ``expires_at`` has passed, and
+``turn.ended`` when the lease of the turn in force has run out. What a store keeps of it (one time
+in ms for each conversation that waits for one) is delivery state: it is no part of a window and is
+never compared.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from projections.events.times import parse_micros
+from projections.window.entry import Kind
 from projections.window.window import Window
 
 KEEP_TIMER = -1
@@ -28,8 +30,9 @@ _RFC3339 = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d
 class Timed(NamedTuple):
     """What a window's timer follows from: when any of it changes, the stored time is set anew.
 
-    ``last`` is the offset of the last message and ``idle_ms`` how long after it the session closes
-    (-1 and 0 when it does not, or is closed); ``expires`` is the earliest expiry of an open
+    ``last`` is the offset of the last message, or of a resolution that came after it, and
+    ``idle_ms`` how long after it the session closes (-1 and 0 when it does not, or is closed, or
+    waits for a resolution); ``expires`` is the earliest expiry of an open
     suspension in ms, None without one; ``turn`` is the offset from whose time on a turn's lease
     runs, and ``turn_ms`` for how long (-1 and 0 without one).
     """
@@ -58,9 +61,23 @@ def timed(window: Window) -> Timed:
     turn = (live.since, live.seconds * 1000) if live is not None and live.seconds else (-1, 0)
     ends = [end for s in state.suspensions if (end := expiry_ms(s.expires_at)) is not None]
     expires = min(ends, default=None)
-    if not idle or state.last_message < 0 or state.closed is not None:
+    if not idle or state.last_message < 0 or state.closed is not None or state.suspensions:
+        # A session that waits for a person is not idle, however long it takes.
         return Timed(-1, 0, expires, *turn)
-    return Timed(state.last_message, idle * 1000, expires, *turn)
+    return Timed(_idle_since(window), idle * 1000, expires, *turn)
+
+
+def _idle_since(window: Window) -> int:
+    """The offset of the last message, or of a resolution that came after it: what was suspended
+    goes on from there.
+    """
+    last = window.state.last_message
+    for entry in reversed(window.tail):
+        if entry.offset <= last:
+            break
+        if entry.kind == Kind.RESOLUTION:
+            return entry.offset
+    return last
 
 
 @lru_cache(maxsize=4096)
@@ -77,7 +94,7 @@ def expiry_ms(expires_at: str | None) -> int | None:
 def next_timer(now: Timed, last_ms: int, turn_from_ms: int = 0) -> int | None:
     """When something happens next, in ms, None when nothing will.
 
-    ``last_ms`` is the time of the last message by the broker's clock, ``turn_from_ms`` that of the
+    ``last_ms`` is the time of ``now.last`` by the broker's clock, ``turn_from_ms`` that of the
     event from which on a lease runs.
     """
     closes = last_ms + now.idle_ms if now.idle_ms else None
@@ -96,8 +113,8 @@ def changed_timer(before: Timed, now: Timed, at_ms: int) -> int | None:
             put back by healing). So a stored time may be late by what lies between.
 
     A stored time says when to *look*, not that anything happened: :func:`fired` is asked then, with
-    the last message's true time. Where the message is the one from before (a suspension came, a
-    policy changed), that is at once.
+    the true time of ``last``. Where that is the one from before (a policy changed), that is at
+    once.
     """
     if now == before:
         return KEEP_TIMER
@@ -112,13 +129,13 @@ def fired(
     first.
 
     Args:
-        last_ms: the last message's time by the broker's clock; None when it is not known: the
-            session is not closed then.
+        last_ms: the time by the broker's clock of what the session is idle since; None when it is
+            not known: it is not closed then.
         now_ms: the present.
         turn_from_ms: the time from which on the turn in force holds its lease; None when it is not
             known: it is not ended then.
 
-    Ids derive from the conversation, what ends (the last message, the suspension's event) and the
+    Ids derive from the conversation, what ends (``now.last``, the suspension's event) and the
     last rollback, so an event that is said again is a duplicate, while one that a rollback took
     back can be said anew. ``session.closed`` names the last message: when another one came first,
     the fold rejects it.
@@ -138,7 +155,8 @@ def fired(
             )
     now = timed(window)
     if now.idle_ms and last_ms is not None and last_ms + now.idle_ms <= now_ms:
-        id_, after = _event_id(window, "idle", now.last), window.position_of(now.last)
+        id_ = _event_id(window, "idle", now.last)
+        after = window.position_of(window.state.last_message)
         said.append({"type": "session.closed", "id": id_, "reason": "idle", "after": after})
     live = window.meta.turns.live if window.meta.turns else None
     if (

@@ -85,6 +85,8 @@ def list_(tenant: str | None, as_json: bool, data: Path | None) -> None:
 
     async def look() -> tuple[dict[int, Halt], list[QuarantinedHere], list[OpenRecord]]:
         async with opened(load_settings(data)) as (stack, letters):
+            if tenant is not None:
+                stack.control.state.tenant(tenant)
             halted = stack.control.state.halted()
             return halted, await letters.quarantined(tenant), await letters.records(tenant)
 

@@ -109,7 +109,7 @@ def verify(ctx: click.Context, tenant: str | None, data: Path | None) -> None:
     """
 
     async def work(settings: Settings, control: Control, keys: KeyRing) -> StoreReport:
-        del control
+        _check_known(control, tenant)
         if lost := await lost_memories(settings):
             say(lost)
         with metered("verify", "records") as meter:
@@ -180,6 +180,7 @@ def diff(
     counts = {"removed": 0, "added": 0, "changed": 0}
 
     async def work(settings: Settings, control: Control, keys: KeyRing) -> list[Difference]:
+        _check_known(control, tenant)
         if rules or model is not None:
             async with _asked(settings, model, tenant, conversations) as asked:
                 return await _extraction_differences(settings, control, keys, before, tenant, asked)
@@ -253,6 +254,11 @@ def _on_keys(data: Path | None, work: Callable[[Settings, Control, KeyRing], Awa
                 await keys.stop()
 
     return run(go(load_settings(data)))
+
+
+def _check_known(control: Control, tenant: str | None) -> None:
+    if tenant is not None:
+        control.state.tenant(tenant)  # raises UnknownTenant
 
 
 def _shown(scope: tuple[str | None, ...]) -> str:

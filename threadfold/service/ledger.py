@@ -8,7 +8,13 @@ generation that was live. The ledger is not in the log, so it cannot enter a win
 from __future__ import annotations
 
 import asyncio
+import time
+from collections.abc import Iterable
+from functools import partial
 from typing import Any
+
+from msgspec import Raw as Json
+from msgspec.json import encode
 
 from projections.errors import Erased, InvalidPosition, UnknownRender
 from projections.names import (
@@ -22,12 +28,13 @@ from projections.names import (
 )
 from projections.policy.policy import Rules
 from streams.control.control_topic import Control
+from streams.encryption.payload_cipher import PayloadCipher
 from streams.log.history import event_of
 from streams.log.kafka_log import KafkaLog
-from streams.log.log import Log
+from streams.log.log import Log, Raw
 from streams.log.topics import partition_count
 from streams.settings.settings import Settings
-from threadfold.service.documents import Again, messages_again
+from threadfold.service.documents import Again, messages_again, turns_of_large
 from threadfold.service.model_call import (
     ModelCalled,
     StoredCall,
@@ -41,8 +48,14 @@ from threadfold.service.model_call import (
 )
 from threadfold.service.past_windows import PastWindows
 
+FIRST_PART = 200
+"""Records read first in the search for a conversation's newest."""
 SCAN_PART = 2_000
-"""Records read at once in the search for a conversation's newest."""
+"""Records read at once at most."""
+PART_BYTES = 4 << 20
+"""Bytes read at once, about: what the part before had is the measure."""
+MOST_REST = 1.0
+"""Seconds: a search may have waited for Kafka, which costs others nothing."""
 
 
 class Ledger:
@@ -61,6 +74,7 @@ class Ledger:
         self._past = past
         self._topic: KafkaLog | None = None
         self._opening = asyncio.Lock()
+        self._turns = turns_of_large()
 
     async def stop(self) -> None:
         """Close the clients of the renders topic."""
@@ -150,26 +164,29 @@ class Ledger:
         Raises:
             InvalidName: as named.
             Erased: the conversation was erased.
+            Overloaded: too many others of the tenant are under way.
             TopicMismatch, KafkaUnavailable: the topic cannot be read.
         """
         key = make_key(tenant, conversation)
         if self._log.seals.is_erased(str(key).encode()):
             raise Erased(f"{key.shown} was erased")
         topic = await self._opened()
-        partition = partition_of(key, topic.partitions)
-        begin, end = await topic.bounds(partition)
+        begin, end = await topic.bounds(partition_of(key, topic.partitions))
         least = begin if most is None else max(begin, end - most)
         found: list[dict[str, Any]] = []
+        records = FIRST_PART
         while end > least and len(found) < count:
-            first = max(least, end - SCAN_PART)
-            part = [raw async for raw in topic.scan(partition, first, end - 1)]
-            for raw in reversed(part):
-                stored = stored_call(raw, topic.seals) if raw.key == str(key).encode() else None
-                if stored is not None:
-                    id_ = write_id(key, raw.position)
-                    found.append({"id": id_, "time": stored.time, "record": stored.data})
+            first = max(least, end - records)
+            # Others of the tenant have their turn after each part.
+            async with self._turns.of(tenant) as turn:
+                began = time.monotonic()
+                part, size = await _part(topic, key, first, end - 1)
+                turn.rest += min(MOST_REST, time.monotonic() - began)
+                shown = partial(_newest, key, part, topic.seals, count - len(found))
+                found += await turn.work(sum(len(raw.value or b"") for raw in part), shown)
+            records = max(FIRST_PART, min(SCAN_PART, records * PART_BYTES // max(1, size)))
             end = first
-        return found[:count]
+        return found
 
     # -- parts
     # ------------------------------------------------------------------------------------------
@@ -251,3 +268,28 @@ class Ledger:
             "the messages differ: they were made by another release, with another max_tokens, or"
             " changed before they were sent"
         ]
+
+
+async def _part(topic: KafkaLog, key: Key, first: int, last: int) -> tuple[list[Raw], int]:
+    """The conversation's records of a part of its partition, newest first, and the part's bytes."""
+    name, found, size = str(key).encode(), list[Raw](), 0
+    async for raw in topic.scan(partition_of(key, topic.partitions), first, last):
+        size += len(raw.value or b"")
+        if raw.key == name:
+            found.append(raw)
+    return found[::-1], size
+
+
+def _newest(
+    key: Key, part: Iterable[Raw], seals: PayloadCipher, count: int
+) -> list[dict[str, Any]]:
+    """The first ``count`` calls among these records, as JSON: nothing is left to work on."""
+    found: list[dict[str, Any]] = []
+    for raw in part:
+        stored = stored_call(raw, seals)
+        if stored is not None:
+            id_ = write_id(key, raw.position)
+            found.append({"id": id_, "time": stored.time, "record": Json(encode(stored.data))})
+            if len(found) == count:
+                break
+    return found

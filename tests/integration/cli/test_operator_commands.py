@@ -196,6 +196,9 @@ def _truth(condition: Callable[[], bool]) -> Callable[[], Awaitable[bool]]:
         ("conversations", "--over-budget", "--tenant", "nobody"),
         ("conversations", "--parked", "--tenant", "nobody"),
         ("renders", "show", "--tenant", "nobody", "--conversation", "c"),
+        ("dead-letters", "list", "--tenant", "nobody"),
+        ("memories", "verify", "--tenant", "nobody"),
+        ("memories", "diff", "--tenant", "nobody"),
     ],
     ids=" ".join,
 )

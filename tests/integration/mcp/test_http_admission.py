@@ -120,6 +120,19 @@ async def test_there_is_nothing_to_wait_for_with_a_valid_credential(world: World
         assert answer.json()["error"]["message"] == "Method not found"
 
 
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [("localhost", 200), ("127.0.0.1", 200), ("[::1]:80", 200), ("localhost.example", 421)],
+)
+async def test_on_loopback_it_answers_to_loopback_names_with_and_without_a_port(
+    world: World, host: str, status: int
+) -> None:
+    async with served(world.url) as http:
+        headers = {**bearing(world.keys["acme"]), "Host": host}
+        answer = await http.post("/mcp", json=calling("mem_context"), headers=headers)
+        assert answer.status_code == status
+
+
 async def test_connections_without_a_valid_key_do_not_shut_out_a_valid_call(world: World) -> None:
     connections = Connections(ROOM, ROOM)
     heads = (

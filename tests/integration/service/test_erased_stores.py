@@ -44,7 +44,7 @@ async def test_nothing_of_an_encrypted_conversation_is_readable_in_a_topic_and_n
             await summarised(backend, tenant, "talk")
             await backend.ledger.record(tenant, "talk", renders_body(positions[tenant]))
         render = (await backend.ledger.last("sealed", "talk", 1))[0]
-        assert render["record"].model == SECRET
+        assert json.loads(bytes(render["record"]))["model"] == SECRET
         # What is appended reads back as it was said, pages of a spilled result among it.
         context = json.loads(await backend.context("sealed", "talk"))
         assert SECRET in json.dumps(context["messages"])

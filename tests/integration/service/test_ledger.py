@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from tests.support.commands import cli, ok
 from tests.support.gateway import CALL, Client, is_problem, result, say
 from tests.support.worker import until
+from threadfold.service import ledger
 from threadfold.service.model_call import write_id
 
 TIGHT = {"working_budget": 600, "keep_recent_tokens": 200, "min_messages": 4, "summary_max_tokens": 150, "model_window": 8_000,
@@ -170,6 +172,46 @@ async def test_a_tenant_may_switch_the_ledger_off(call: Client) -> None:
     context = (await call("GET", f"{path}/context", tenant="silent")).json()
     answer = await call("POST", f"{path}/renders", called(context, "openai"), tenant="silent")
     assert (answer.status_code, answer.json()) == (202, {"id": None, "recorded": False})
+
+
+async def test_a_list_reads_no_more_than_it_shows_and_large_records_beside_others_requests(
+    call: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = (await call("POST", "/v1/conversations/long/events", say("hi"))).json()
+    context = (await call("GET", f"/v1/conversations/long/context?after={said['position']}")).json()
+    usage = {f"k{i}": i for i in range(2_500)}
+    recorded = [
+        (
+            await call(
+                "POST",
+                "/v1/conversations/long/renders",
+                called(context, "openai", reported_usage=usage),
+            )
+        ).json()["id"]
+        for _ in range(15)
+    ]
+    decoded: list[threading.Thread] = []
+    original = ledger.stored_call
+
+    def stored_call(*args: Any) -> Any:
+        decoded.append(threading.current_thread())
+        return original(*args)
+
+    monkeypatch.setattr(ledger, "stored_call", stored_call)
+    monkeypatch.setattr(ledger, "FIRST_PART", 4)
+
+    async def shown(limit: int) -> list[str]:
+        decoded.clear()
+        answer = await call("GET", f"/v1/conversations/long/renders?limit={limit}")
+        found = answer.json()["renders"]
+        assert all(one["record"]["reported_usage"] == usage for one in found)
+        return [one["id"] for one in found]
+
+    assert await shown(1) == recorded[-1:] and len(decoded) == 1
+    assert await shown(9) == recorded[:-10:-1] and len(decoded) == 9
+    monkeypatch.setattr(ledger, "FIRST_PART", 15)
+    assert await shown(12) == recorded[:-13:-1] and len(decoded) == 12
+    assert threading.main_thread() not in decoded
 
 
 async def test_the_command_shows_a_call_and_lists_the_last_ones(call: Client, data: Path) -> None:

@@ -179,7 +179,7 @@ async def get_positions(
     return await inspection.positions(caller.backend, caller.tenant, conversation, limit)
 
 
-@_read(f"{C}/renders", "List recorded model calls", RecordedCalls, tag="Model calls")
+@_read(f"{C}/renders", "List recorded model calls", RecordedCalls, tag="Model calls", large=True)
 async def get_renders(
     caller: Caller,
     conversation: Conversation,
