@@ -211,18 +211,21 @@ class Pieces:
     large, the next read does not try too many again.
     """
 
-    def __init__(self, log: Log, partition: int, most: int = READ_PART) -> None:
-        """Args: ``most``: records of one piece."""
+    def __init__(
+        self, log: Log, partition: int, most: int = READ_PART, most_bytes: int | None = None
+    ) -> None:
+        """Args: ``most``: records of one piece; ``most_bytes`` of it, about (``READ_BYTES``)."""
         self._log, self._partition, self._most = log, partition, most
+        self._bytes = READ_BYTES if most_bytes is None else most_bytes
         self._at_once = READ_FIRST
 
     async def read(self, offsets: Sequence[int]) -> Piece:
         """The records at the first of these offsets; at least one is read."""
         asked = offsets[: self._at_once]
         places = [Position(self._partition, at) for at in asked]
-        rows, read = await self._log.read_within(places, READ_BYTES)
+        rows, read = await self._log.read_within(places, self._bytes)
         size = sum(len(row.value or b"") + ROW_BYTES for row in rows.values())
-        room = READ_BYTES * 3 // 4 * read // max(1, size)
+        room = self._bytes * 3 // 4 * read // max(1, size)
         self._at_once = max(1, min(self._most, room if read == len(asked) else read))
         return Piece(asked[:read], dict(rows), size)
 

@@ -98,7 +98,7 @@ class ProcessPool:
                 if self._executor is executor:
                     self._executor = None
                     executor.shutdown(wait=False, cancel_futures=True)
-        raise WorkerLost(f"the process that was to run {function.__name__} ended twice: try again")
+        raise WorkerLost("the process that was to do the work ended twice: try again")
 
     async def close(self, *, wait: bool = True) -> None:
         """End the processes; calls that wait are cancelled, and those that run are waited for, or

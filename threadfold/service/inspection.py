@@ -11,7 +11,7 @@ from projections.names import make_key, parse_position, partition_of
 from streams.recovery.callable_failures import check_rendered
 from threadfold.service.conversation_reader import ConversationReader, unknown
 from threadfold.service.documents import beside, size_of
-from threadfold.service.past_windows import MOST_EVENTS
+from threadfold.service.past_windows import MOST_BYTES, MOST_EVENTS
 from threadfold.service.window_document import past_document, window_document
 
 
@@ -23,7 +23,7 @@ async def inspected(
 
     Raises:
         InvalidPosition: ``at`` is not of this conversation's partition, or the log ends before it.
-        InvalidRequest: more than ``MOST_EVENTS`` events would be folded.
+        InvalidRequest: more than ``MOST_EVENTS`` events would be folded, or ``MOST_BYTES``.
         DoesNotFit: the window cannot be rendered.
         CallableUnavailable: a callable of its policy is missing here, or failed in its fold.
         Others: as ``ConversationReader.window`` says.
@@ -42,7 +42,13 @@ async def inspected(
         raise InvalidPosition(f"the log ends before position {at}")
     past = backend.past
     shown = await past.read(
-        key, position, backend.live_rules(), past_document, at, most=MOST_EVENTS
+        key,
+        position,
+        backend.live_rules(),
+        past_document,
+        at,
+        most=MOST_EVENTS,
+        most_bytes=MOST_BYTES,
     )
     if shown is None:
         raise unknown(key)

@@ -109,15 +109,18 @@ class Ledger:
         (position,) = await topic.append([record_of(key, called)])
         return write_id(key, position)
 
-    async def show(self, render_id: str, tenant: str | None = None) -> dict[str, Any]:
+    async def show(
+        self, render_id: str, tenant: str | None = None, *, most_bytes: int | None = None
+    ) -> dict[str, Any]:
         """A recorded call, rendered again: events up to the recorded position are read and folded.
 
         Returns ``{"id", "conversation", "time", "record", "messages", "system"?, "render_digest",
         "agrees", "why"}``. ``messages`` is raw JSON, None if they do not fit now. ``why`` lists the
         reasons if the digests differ. The rules are those of the generation that was live then, if
-        it exists. ``tenant`` None allows any tenant's record.
+        it exists. ``tenant`` None allows any tenant's record. ``most_bytes`` of events are folded.
 
         Raises:
+            InvalidRequest: there are more.
             UnknownRender: there is no such record, or it is not this tenant's.
             Erased: the conversation was erased.
             WaitTimedOut, Healing, CorruptWindow, RedisUnavailable, UnknownConversation: the
@@ -139,7 +142,13 @@ class Ledger:
             return {**shown, **nothing, "agrees": False, "why": why}
         rules, why = self.rules_of(called)
         found = await self._past.read(
-            key, at, rules, messages_again, called.format, called.max_tokens
+            key,
+            at,
+            rules,
+            messages_again,
+            called.format,
+            called.max_tokens,
+            most_bytes=most_bytes,
         )
         again = found.messages
         if found.refused:

@@ -8,7 +8,7 @@ of 20,000 events takes a core for two seconds, and other tenants' requests wait 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TypeVar
 
@@ -20,7 +20,7 @@ from projections.names import Key, Position
 from projections.policy.policy import Failures, Rules
 from projections.window.window import Window
 from streams.encryption.payload_cipher import NotAuthentic, PayloadCipher, open_value
-from streams.log.history import offsets_of, pieces_backwards
+from streams.log.history import Pieces, offsets_of, pieces_backwards
 from streams.log.log import Log, Row
 from streams.recovery.callable_failures import check_shown
 from streams.runtime.keyed_limit import KeyedLimit
@@ -30,6 +30,12 @@ from streams.settings.callables import load_callables
 T = TypeVar("T")
 MOST_EVENTS = 20_000
 """Events that a caller may have folded for one answer: about two seconds of a core."""
+MOST_BYTES = 32 << 20
+"""Bytes of events that are folded for one answer of a gateway: they are in its memory, twice while
+they are handed to the other process.
+"""
+PIECE = 2 << 20
+"""Bytes of events that are read at once, about."""
 AT_A_TIME = 1
 """Folds of one tenant at a time."""
 PATIENCE = 15.0
@@ -65,12 +71,14 @@ class PastWindows:
         look: Callable[..., T],
         *args: object,
         most: int | None = None,
+        most_bytes: int | None = None,
     ) -> T:
         """What ``look(window, *args)`` returns for the window after the conversation's last event
         at or before ``at``. ``look`` is a function of a module, without any effect.
 
         Args:
             most: events that may be folded; None: any number.
+            most_bytes: bytes of their records, about; None: any number.
 
         Raises:
             InvalidRequest: there are more.
@@ -89,12 +97,26 @@ class PastWindows:
                     f"the window at {at} is the fold of more than {most} events: choose an earlier"
                     " position"
                 )
-            rows = await self._log.read(Position(at.partition, offset) for offset in offsets)
-            records = await asyncio.to_thread(_records, rows, key, self._log.seals)
+            records = await self._read(key, at, offsets, most_bytes)
             alone = rules.alone(key.tenant)
             return await self._processor.run(
                 key.tenant, _look, key, at.partition, alone, self._callables, records, look, args
             )
+
+    async def _read(
+        self, key: Key, at: Position, offsets: Sequence[int], most_bytes: int | None
+    ) -> list[Record]:
+        records, size, pieces = list[Record](), 0, Pieces(self._log, at.partition, most_bytes=PIECE)
+        while offsets:
+            piece = await pieces.read(offsets)
+            offsets, size = offsets[len(piece.asked) :], size + piece.size
+            if most_bytes is not None and size > most_bytes:
+                raise InvalidRequest(
+                    f"the window at {at} is the fold of more than {most_bytes >> 20} MiB of events,"
+                    " the most that are folded for one answer"
+                )
+            records += await asyncio.to_thread(_records, piece.rows, key, self._log.seals)
+        return records
 
     async def positions(self, window: Window, most: int) -> tuple[list[str], bool]:
         """The positions of the conversation's newest ``most`` events, oldest first, and whether

@@ -14,8 +14,10 @@ from projections.policy.policy import Rules
 from projections.window.window import Window
 from streams.runtime.processor import Here, Processes
 from tests.support.compacted_talk import SMALL, Talk
+from tests.support.counting_log import CountingLog
 from tests.support.mirror import KEY
 from tests.support.processors import Reached, Refusing
+from threadfold.service import past_windows
 from threadfold.service.past_windows import PastWindows
 
 SHOUTING = {"reducers": [{"name": "compact_tool_results", "replacement": "callable:shout"}]}
@@ -109,6 +111,29 @@ async def test_too_long_a_fold_is_refused_before_any_of_it(talk: Talk) -> None:
         await past(talk, Refusing()).read(KEY, end, talk.rules, look, "", most=3)
     with pytest.raises(Reached):
         await past(talk, Refusing()).read(KEY, end, Rules(), look, "", most=100)
+
+
+async def test_a_fold_of_too_many_bytes_is_refused_before_all_of_them_are_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(past_windows, "PIECE", 20_000)
+    talk = Talk(SMALL)
+    for _ in range(100):
+        talk.say("message", role="user", content="x" * 5_000)
+    log = CountingLog(1)
+    for row in talk.messages.rows(0):
+        log.put(0, row.key, row.value)
+
+    async def window_at(_key: Key, _position: str) -> Window:
+        return talk.window
+
+    windows = PastWindows(log, window_at, Refusing())
+    end = Position(0, talk.window.meta.position)
+    with pytest.raises(InvalidRequest, match="more than 0 MiB of events"):
+        await windows.read(KEY, end, talk.rules, look, "", most_bytes=50_000)
+    assert log.read_rows < 20
+    with pytest.raises(Reached):
+        await windows.read(KEY, end, talk.rules, look, "", most_bytes=1 << 20)
 
 
 async def test_a_read_whose_turn_does_not_come_in_time_is_refused() -> None:

@@ -34,6 +34,7 @@ from threadfold.service import lists
 from threadfold.service.conversation_list import Filter, conversations
 from threadfold.service.documents import FORMATS
 from threadfold.service.pages import MAX_PAGE, PAGE_TYPES
+from threadfold.service.past_windows import MOST_BYTES
 from threadfold.service.recall_answers import BACKGROUND_TOKENS
 from threadfold.service.recalled_context import Reader, recalled_context
 from threadfold.service.whole_event import MAX_PAGE_CHARS, PAGE_CHARS
@@ -204,9 +205,10 @@ async def get_render(
     caller: Caller, render_id: Annotated[str, Path(example=RENDER)]
 ) -> dict[str, Any]:
     """A recorded model call, rendered again from the log. `agrees` says whether the digest is the
-    same, and `why` the reasons if it is not.
+    same, and `why` the reasons if it is not. At most 32 MiB of events are folded, else the answer
+    is 422: `threadfold renders show` has no such limit.
     """
-    return await caller.backend.ledger.show(render_id, caller.tenant)
+    return await caller.backend.ledger.show(render_id, caller.tenant, most_bytes=MOST_BYTES)
 
 
 @_read_own("/v1/conversations", "List conversations", Conversations)

@@ -157,8 +157,8 @@ async def get_window(
     was shortened.
 
     With `at` the window is folded from the log, up to that position, by today's rules. At most
-    20,000 events are folded, else the answer is 422. A tenant has one such fold at a time, so
-    tokens of end users have none.
+    20,000 events and 32 MiB of them are folded, else the answer is 422. A tenant has one such fold
+    at a time, so tokens of end users have none.
     """
     if at is not None and caller.end_user is not None:
         raise Forbidden("a token of an end user reads the window as it is: leave out at")
