@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
@@ -34,7 +35,15 @@ def moment(micros: int) -> datetime:
 
 def time_at(micros: int) -> str:
     """:func:`moment`, written to the millisecond."""
-    return rfc3339(moment(micros), "milliseconds")
+    millis = min(max(micros, _FIRST), _LAST) // 1_000
+    minute, millis = divmod(millis, 60_000)
+    return f"{_minute(minute)}{millis // 1_000:02}.{millis % 1_000:03}Z"
+
+
+@lru_cache(maxsize=4096)
+def _minute(minutes: int) -> str:
+    """A minute as the times in it begin: what is written together is often of the same one."""
+    return rfc3339(moment(minutes * 60_000_000), "minutes").replace("Z", ":")
 
 
 _FIRST = micros_of(datetime.min.replace(tzinfo=UTC))

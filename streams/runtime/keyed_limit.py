@@ -44,14 +44,17 @@ class Turn:
         self.rest += (SHARE * self.places - 1) * seconds
 
     async def work(self, size: int, make: Callable[[], Made]) -> Made:
-        """What ``make`` returns, which works on ``size`` bytes. If they are many it runs in a
-        thread: others' requests go on meanwhile. Then its place rests: a thread takes Python's lock
-        from others.
+        """What ``make`` returns, which works on ``size`` bytes; if they are many, :meth:`beside`
+        others' requests.
+        """
+        return make() if size <= LARGE else await self.beside(make)
+
+    async def beside(self, make: Callable[[], Made]) -> Made:
+        """What ``make`` returns, which runs in a thread: others' requests go on meanwhile. Then its
+        place rests: a thread takes Python's lock from others.
 
         A caller that is cancelled leaves at once. Its place stays taken until the thread has ended.
         """
-        if size <= LARGE:
-            return make()
         abandoned = False
 
         def run() -> Made:

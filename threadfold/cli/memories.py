@@ -132,9 +132,10 @@ def show(tenant: str, memory_id: str, as_of: str | None, data: Path | None) -> N
 @data_option
 def timeline(tenant: str, memory_id: str, before: int, after: int, data: Path | None) -> None:
     """Print a record and its neighbours in time, oldest first, one on each line."""
-    for record in _on_memories(
+    found, _ = _on_memories(
         tenant, data, lambda m: m.timeline(Whose(tenant), memory_id, before, after)
-    ):
+    )
+    for record in found:
         print_json(record.document())
 
 

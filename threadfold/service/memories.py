@@ -315,12 +315,16 @@ class Memories:
             raise _unknown(memory_id)
         return found
 
-    async def timeline(self, whose: Whose, memory_id: str, before: int, after: int) -> list[Record]:
-        """A record between its neighbours in time, oldest first. Raises like :meth:`get`."""
+    async def timeline(
+        self, whose: Whose, memory_id: str, before: int, after: int
+    ) -> tuple[list[Record], float]:
+        """Like :meth:`get`: a record between its neighbours, oldest first; and its seconds."""
         await self.get(whose, memory_id)
-        only = whose.filter(kinds=KINDS, expired=True)
-        found = await self._read(self.store.neighbours, only, memory_id, before, after)
-        return found or []
+        found, seconds = await self._read(
+            lambda only: timed(self.store.neighbours(only, memory_id, before, after)),
+            whose.filter(kinds=KINDS, expired=True),
+        )
+        return found or [], seconds
 
     async def page(
         self, only: Filter, before: str | None, limit: int, most: int = sys.maxsize

@@ -13,11 +13,12 @@ from projections.memory.identity import Scope
 from projections.memory.resolution import Record
 from streams.memory.by_time import FIRST, read_within
 from streams.memory.store import Filter
-from streams.runtime.keyed_limit import LARGE, KeyedLimit
+from streams.runtime.keyed_limit import KeyedLimit
 from streams.runtime.steps import Steps, at_once
 from threadfold.service.memories import Memories
 from threadfold.service.memory_cursors import Page
-from threadfold.service.memory_pages import page_document
+from threadfold.service.memory_pages import LARGE, MANY, page_document, timeline_document
+from threadfold.service.whose import Whose
 
 ONLY = Filter("acme")
 
@@ -43,6 +44,11 @@ class Listed:
     async def page(self, only: Filter, before: str | None, limit: int, most: int) -> Page:
         found = at_once(read_within(self, None, limit, most))
         return Page(found.records, "next" if found.more else None, found.size, 0.001)
+
+    async def timeline(
+        self, whose: Whose, memory_id: str, before: int, after: int
+    ) -> tuple[list[Record], float]:
+        return self.records[: before + after + 1], 0.001
 
 
 @pytest.mark.parametrize("limit", [1, 19, 20, 21, 50, 99, 100, 101, 200])
@@ -88,6 +94,25 @@ async def test_others_are_served_while_a_large_page_is_made(size: int, large: bo
     shown = [msgspec.json.encode(one.document()) for one in listed.records[:11]]
     assert [msgspec.json.encode(one) for one in page["memories"]] == shown
     assert page["next_before"] == "next"
+
+
+@pytest.mark.parametrize(("neighbours", "large"), [(MANY - 1, False), (MANY, True)])
+async def test_others_are_served_while_a_long_timeline_is_made(
+    neighbours: int, large: bool
+) -> None:
+    turns, listed = KeyedLimit(1), Listed([100] * 100)
+    memories = cast("Memories", listed)
+    making = asyncio.create_task(
+        timeline_document(memories, turns, Whose("acme"), "id-50", neighbours, 0)
+    )
+    passes = 0
+    while not making.done():
+        await asyncio.sleep(0)
+        passes += 1
+    assert (passes > 1) == large
+    assert len(turns) == large, "its tenant's next one waits"
+    found = msgspec.json.decode(making.result())["memories"]
+    assert [one["id"] for one in found] == [one.id for one in listed.records[: neighbours + 1]]
 
 
 async def test_what_waits_for_its_turn_is_not_in_memory_and_is_read_again() -> None:

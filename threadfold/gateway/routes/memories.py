@@ -34,7 +34,7 @@ from threadfold.gateway.routes.common import Before, IdempotencyKey, JsonBytes, 
 from threadfold.schemas.structs import NAME
 from threadfold.service.erasure_receipt import Store
 from threadfold.service.memories import MAX_LISTED, Memories
-from threadfold.service.memory_pages import page_document
+from threadfold.service.memory_pages import page_document, timeline_document
 from threadfold.service.question import Question
 from threadfold.service.recall_answers import answered
 from threadfold.service.whose import Whose
@@ -259,7 +259,6 @@ async def get_memory(
     "/v1/memories/{memory_id}/timeline",
     "Read a memory's neighbours",
     Answer(answers.Timeline, example={"memories": [answers.RECORD]}),
-    large=True,
 )
 async def get_timeline(
     request: Request,
@@ -268,13 +267,13 @@ async def get_timeline(
     before: Annotated[int, Query("records before it", 5), Meta(ge=0, le=100)] = 5,
     after: Annotated[int, Query("records after it", 5), Meta(ge=0, le=100)] = 5,
     narrow: _Narrow = _ALL,
-) -> dict[str, Any]:
+) -> Response:
     """A record between those that were learnt just before and after it, in its scope. Those on one
     side end after 2 MiB.
     """
+    memories, turns = _memories(request, caller), request.state.turns_to_encode
     whose = _narrowed(caller, narrow)
-    found = await _memories(request, caller).timeline(whose, memory_id, before, after)
-    return {"memories": [one.document() for one in found]}
+    return JsonBytes(await timeline_document(memories, turns, whose, memory_id, before, after))
 
 
 @_write(
