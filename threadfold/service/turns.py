@@ -23,7 +23,11 @@ from threadfold.service.drafts import UNCONDITIONED, Conditions, derived_id, new
 SECONDS = 60
 """Seconds that a turn's lease lasts without a renewal, by default."""
 MAX_WAIT = 30
-_LOOK = 0.05
+_LOOK, _LAST_LOOK = 0.05, 0.5
+_PART = 10
+"""A queued turn is looked at again after such a part of the time that it has waited: hundreds that
+only wait would take half a processor.
+"""
 
 
 Charge = Callable[[Sequence[Appended]], None]
@@ -94,13 +98,16 @@ async def begin(
         flat["model"] = request.model
     if once is not None:
         flat["id"] = _id_of_begin(tenant, turn_id, once)
-    deadline = time.monotonic() + request.wait
+    since = time.monotonic()
     turns, (applied,) = await _appended(
         backend, tenant, conversation, [flat], UNCONDITIONED, charge
     )
     answer = _standing(turns, turn_id)
-    while answer is not None and answer["status"] == "queued" and time.monotonic() < deadline:
-        await asyncio.sleep(_LOOK)
+    while answer is not None and answer["status"] == "queued":
+        waited = time.monotonic() - since
+        if waited >= request.wait:
+            break
+        await asyncio.sleep(min(max(_LOOK, waited / _PART), _LAST_LOOK, request.wait - waited))
         answer = _standing(await standing(backend, tenant, conversation), turn_id)
     if answer is None:
         used = "" if once is None else ": its key was used: give another one"

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import Any
 
 import pytest
 
 from tests.support.gateway import Client, is_problem, say
 from tests.support.worker import until
+from threadfold.service import turns as turns_module
 
 KEY = {"Idempotency-Key": "k1"}
 
@@ -85,6 +87,25 @@ async def test_queued_turns_follow_in_order_and_are_waited_for(call: Client) -> 
     assert (
         started["status"] == "started" and started["fencing_token"] > shown["live"]["fencing_token"]
     )
+
+
+async def test_a_queued_turn_is_looked_at_less_often_the_longer_it_waits(
+    call: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks: list[float] = []
+    original = turns_module.standing
+
+    async def standing(*args: Any) -> Any:
+        looks.append(time.monotonic())
+        return await original(*args)
+
+    await begin(call, "patient", turn_id="a")
+    monkeypatch.setattr(turns_module, "standing", standing)
+    monkeypatch.setattr(turns_module, "_PART", 2)
+    answer = await begin(call, "patient", turn_id="b", policy="queue", wait=2)
+    assert answer.json()["status"] == "queued"
+    # Every 0.05 s they would be 40, and of these pauses each is half of all before it.
+    assert 5 <= len(looks) <= 16 and looks[-1] - looks[0] > 1.5
 
 
 async def test_the_lease_of_a_run_that_vanished_runs_out_and_the_next_one_begins(
