@@ -88,12 +88,14 @@ class Past(NamedTuple):
 
     ``reach`` is the last offset that its summary covers. ``events`` counts its different events,
     refused ones included. ``pinned`` has the bytes of each pinned message that are left, by its
-    offset: infinity if none are cut. Its first event is at ``first``, or earlier if ``older``.
+    offset: infinity if none are cut. Of these ``results`` are tool results. Its first event is at
+    ``first``, or earlier if ``older``.
     """
 
     reach: int
     events: int
     pinned: Mapping[int, float]
+    results: frozenset[int]
     first: int = NEVER
     older: bool = False
 
@@ -105,7 +107,8 @@ def past_of(window: Window) -> Past:
     first = NEVER if ids.first is None else ids.first
     if older:
         first = min([first - 1, *pinned])
-    return Past(window.covered_to, window.meta.events, pinned, first, older)
+    results = results_of(window.state)
+    return Past(window.covered_to, window.meta.events, pinned, results, first, older)
 
 
 def pinned_of(state: ConversationState) -> dict[int, float]:
@@ -114,17 +117,27 @@ def pinned_of(state: ConversationState) -> dict[int, float]:
     return texts | dict.fromkeys((pin.offset for pin in state.pins), inf)
 
 
+def results_of(state: ConversationState) -> frozenset[int]:
+    """The offsets of the tool results that are pinned in a state."""
+    return frozenset(pin.offset for pin in state.pins)
+
+
 def covers(after: Mapping[int, float], before: Mapping[int, float]) -> bool:
     """Whether all that was pinned still is, as much of it as was."""
-    return all(after.get(offset, -1) >= size for offset, size in before.items())
+    return not _unpinned(after, before)
+
+
+def _unpinned(after: Mapping[int, float], before: Mapping[int, float]) -> list[int]:
+    """The offsets of what was pinned and is not any more, or less of it."""
+    return [offset for offset, size in before.items() if after.get(offset, -1) < size]
 
 
 def why_lost(before: Past, after: Window, begin: int = 0) -> str | None:
     """Why a fold lacks what another one's window holds; None where it lacks nothing.
 
-    It is of fewer events, because the log lost the first ones, or an event parks it; or its pinned
-    lane is cut where the other's is not; or its summary reaches less far, and a message up to where
-    the other's reaches is not shown. ``after`` is folded as far or further.
+    It is of fewer events, because the log lost the first ones, or an event parks it; or it pins
+    less; or its summary reaches less far, and a message up to where the other's reaches is not
+    shown. ``after`` is folded as far or further.
 
     Args:
         begin: the offset of the log's first event in their partition. A fold that lacks the events
@@ -151,11 +164,33 @@ def lost_beginning(begin: int) -> str:
     return f"the log has lost its events before offset {begin}"
 
 
+def why_unpinned(before: Past, after: Window) -> str | None:
+    """Why a fold of as many events pins less; None where it does not.
+
+    The lane's limit takes results, the oldest first, and texts. A result is not pinned either where
+    its call is not shown any more when it comes.
+    """
+    results = dict.fromkeys((e.offset for e in after.tail if e.kind == Kind.RESULT), inf)
+    lost = _unpinned(results | pinned_of(after.state), before.pinned)
+    if not lost:
+        return None
+    if any(offset not in before.results or _lost_pin(after.state, offset) for offset in lost):
+        return LANE_CUT
+    return (
+        f"the call of its pinned result at {after.position_of(min(lost))} had left the new window"
+        " before the result came"
+    )
+
+
+def _lost_pin(state: ConversationState, offset: int) -> bool:
+    """Whether the lane's limit may have taken this result: then no older one is there."""
+    return state.pins_lost[0] > 0 and not (state.pins and state.pins[0].offset < offset)
+
+
 def _why_less(before: Past, after: Window) -> str | None:
     """Why a fold of as many events pins or summarises less; None where it does not."""
-    results = dict.fromkeys((e.offset for e in after.tail if e.kind == Kind.RESULT), inf)
-    if not covers(results | pinned_of(after.state), before.pinned):
-        return LANE_CUT
+    if why := why_unpinned(before, after):
+        return why
     if after.covered_to >= before.reach:
         return None
     try:

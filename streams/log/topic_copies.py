@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
 
+from aiokafka.admin import RecordsToDelete
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import for_code
 
@@ -174,6 +175,22 @@ class PartitionWriter:
         self._next += 1
         if len(self._sent) >= AT_ONCE:
             await self.flush()
+
+
+async def delete_before(settings: Settings, name: str, offsets: Mapping[int, int]) -> None:
+    """Delete the records of a topic's partitions that are before these offsets.
+
+    Raises:
+        KafkaUnavailable: the brokers refuse it, or do not answer.
+    """
+    topic = settings.topic(name)
+    wanted = {
+        TopicPartition(topic, number): RecordsToDelete(before_offset=offset)
+        for number, offset in offsets.items()
+    }
+    if wanted:
+        async with admin_client(settings) as admin:
+            await admin.delete_records(wanted)
 
 
 async def keep_timestamps(settings: Settings, names: Sequence[str], *, keep: bool) -> None:

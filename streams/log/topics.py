@@ -218,7 +218,9 @@ async def lost_summaries(settings: Settings) -> str | None:
 async def _lost(settings: Settings, name: str, follows: str) -> str | None:
     """A sentence if a topic has lost its first records, with what follows from it; else None."""
     begins = await _beginnings(settings, name)
-    gone = [f"{number} (begins at offset {begin})" for number, begin in begins.items() if begin]
+    gone = [
+        f"{number} (begins at offset {begin})" for number, begin in sorted(begins.items()) if begin
+    ]
     return (
         f"topic {settings.topic(name)} has lost its beginning, in partition"
         f" {', '.join(gone)}: {follows}"

@@ -29,6 +29,7 @@ from streams.log.topic_copies import (
     PartitionWriter,
     commit,
     committed,
+    delete_before,
     extents,
     is_compacted,
     keep_timestamps,
@@ -45,6 +46,7 @@ from streams.maintenance.backup_files import (
     Previous,
     RecordsDigest,
     SavedPartition,
+    beginning_offsets,
     file_digest,
     in_files,
     last_record,
@@ -60,6 +62,8 @@ from streams.maintenance.newest_keys import newest_keys
 from streams.settings.settings import Settings
 
 ORDER = ("summaries", "memories", "events", "control", "keys")
+ANNOUNCED = ("summaries", "memories")
+"""Of these a lost beginning is tolerated: their readers say so, and go on with what is left."""
 Progress = Callable[[int, int], None]
 """Told how many records of how many are done."""
 
@@ -87,8 +91,9 @@ async def export(
         if before is not None:
             lasts = await _continued(settings, before, parts)
             for name, number in lasts:
-                end = before.manifest.topics[name][number].end
-                parts[name][number] = parts[name][number]._replace(first=end)
+                part, end = parts[name][number], before.manifest.topics[name][number].end
+                # It may have lost all that was saved of it, and more.
+                parts[name][number] = part._replace(first=max(part.first, end))
         total, done = sum(part.end - part.first for found in parts.values() for part in found), 0
         topics: dict[str, list[SavedPartition]] = {}
         for name, found in parts.items():
@@ -248,6 +253,9 @@ async def _write(
     sole.check()
     await keep_timestamps(settings, list(newest.topics), keep=False)
     await _compare(settings, chain)
+    for name in ANNOUNCED:
+        # With what fills the lost offsets it would pass for a topic that is whole.
+        await delete_before(settings, name, beginning_offsets(chain, name))
     await commit(settings, settings.topic("events"), newest.announced)
 
 

@@ -204,6 +204,23 @@ def _beside(backup: Backup, previous: Previous) -> Backup:
     return found
 
 
+def beginning_offsets(chain: Sequence[Backup], name: str) -> dict[int, int]:
+    """For each partition of a topic of which no backup has the first records, as they were lost,
+    the offset at which it began.
+
+    A backup begins where the one before ends. Of one that begins later the records between were
+    lost, and so was all before.
+    """
+    begins: dict[int, int] = {}
+    ends: dict[int, int] = {}
+    for backup in chain:
+        for number, saved in enumerate(backup.manifest.topics[name]):
+            if saved.first > ends.get(number, 0):
+                begins[number] = saved.first
+            ends[number] = saved.end
+    return begins
+
+
 def read_lines(path: Path) -> Iterator[list[Copied]]:
     """The records of a file, some at a time; raises InvalidBackup."""
     with in_files(path), gzip.open(path, "rb") as file:

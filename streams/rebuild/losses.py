@@ -18,7 +18,14 @@ from projections.errors import CorruptWindow
 from projections.names import Key
 from projections.policy.key_bounds import PINNED_KEYS
 from projections.policy.policy import ALLOW, MAXIMA, Rules
-from projections.render.differences import Past, covers, past_of, pinned_of, why_lost
+from projections.render.differences import (
+    Past,
+    covers,
+    past_of,
+    pinned_of,
+    results_of,
+    why_lost,
+)
 from projections.storage.layout import BASE, HEAD, Base, Head, decode_base, decode_head
 from projections.storage.protocol import WindowStore
 from projections.storage.records import Checkpoint, stored_form
@@ -197,7 +204,8 @@ async def _suspect(
         cut = folded is not None and _may_be_cut(live, other, key, *folded)
         if HEAD in old:
             mine, base = decode_head(old[HEAD]), decode_base(old[BASE])
-            past = Past(_reach(base), mine.events, pinned_of(base.state))
+            pinned, results = pinned_of(base.state), results_of(base.state)
+            past = Past(_reach(base), mine.events, pinned, results)
             alike = begin <= 0 or mine.quarantine is None
             if mine.erased or (folded is not None and not cut and alike and _holds(*folded, past)):
                 return None

@@ -23,7 +23,6 @@ from projections.fold.apply import Status, apply
 from projections.names import Key, parse_key
 from projections.policy.policy import Failures, Rules
 from projections.render.differences import (
-    LANE_CUT,
     Seen,
     diff_lines,
     difference,
@@ -31,6 +30,7 @@ from projections.render.differences import (
     seen,
     spread,
     why_lost,
+    why_unpinned,
 )
 from projections.window.window import Window
 from streams.control.control_topic import Control
@@ -327,12 +327,13 @@ class Preview:
 
 
 def _loss(key: Key, before: _Side, after: _Side, why: str) -> dict[str, str]:
-    """Which part of a conversation is lost, and why: the first summary that was refused, or a
-    pinned lane that is cut.
+    """Which part of a conversation is lost, and why: the first summary that was refused, or what is
+    not pinned any more.
     """
     window, summary = before.window, after.window.meta.summary
-    if why == LANE_CUT:
-        last = max(past_of(window).pinned)
+    past = past_of(window)
+    if why == why_unpinned(past, after.window):
+        last = max(past.pinned)
         return {
             "conversation": str(key),
             "after": "the beginning",

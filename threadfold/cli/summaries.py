@@ -19,9 +19,9 @@ from streams.log.clients import (
     make_consumer,
     start_client,
 )
-from streams.log.topics import partition_count
+from streams.log.topics import lost_summaries, partition_count
 from streams.settings.settings import Settings
-from threadfold.cli.common import data_option, flush, load_settings, print_line, run
+from threadfold.cli.common import data_option, flush, load_settings, print_line, run, say
 
 
 class _Typed(msgspec.Struct):
@@ -43,8 +43,9 @@ def summaries(tenant: str | None, follow: bool, from_beginning: bool, data: Path
     """Print accepted summaries, voidings and erasures as JSON lines. Summaries of erased
     conversations are left out.
 
-    Without --follow it prints all existing records, oldest first. Delivery is at least once:
-    dedupe on summary_id. Only the order within a conversation is guaranteed.
+    Without --follow it prints all existing records, oldest first. If the topic has lost its first
+    records, a line on stderr says so. Delivery is at least once: dedupe on summary_id. Only the
+    order within a conversation is guaranteed.
     """
     if tenant is not None:
         check_name("tenant", tenant)
@@ -58,6 +59,8 @@ async def _print(
     partitions = [
         TopicPartition(topic, p) for p in range(await partition_count(settings, "summaries"))
     ]
+    if from_beginning and (lost := await lost_summaries(settings)):
+        say(lost)
     consumer, keys = make_consumer(settings), KeyRing(settings, lambda _: False)
     async with kafka_errors(settings, "reading summaries"):
         await start_client(consumer, settings)

@@ -14,12 +14,15 @@ from projections.errors import Erased
 from projections.names import Key, Position
 from projections.storage.snapshots import take_snapshot
 from streams.encryption.master_keys import new_master
-from streams.log.topic_copies import committed, keep_timestamps
-from streams.log.topics import create_topics
+from streams.log.kafka_log import KafkaLog
+from streams.log.topic_copies import Extent, committed, extents, keep_timestamps
+from streams.log.topics import create_topics, lost_memories, lost_summaries
 from streams.maintenance.backup_files import SAVED
+from streams.runtime.keyed_limit import KeyedLimit
 from streams.settings.settings import Settings
 from streams.worker_parts import Runtime
 from tests.conftest import fresh_settings
+from tests.integration.log.test_truncated_log import eaten
 from tests.support.commands import cli, ok
 from tests.support.erasure import no_text
 from tests.support.generations import open_generation
@@ -39,6 +42,7 @@ from tests.support.worker import running_worker, until
 from threadfold.embedded.stack import EmbeddedStack
 from threadfold.service.conversations import ConversationService
 from threadfold.service.erasure import Eraser
+from threadfold.streaming.missed_summaries import MissedSummaries, Missing
 
 
 @pytest.fixture
@@ -148,13 +152,92 @@ async def test_a_group_that_workers_are_in_is_refused_before_anything_is_written
     await ok("backup", "import", saved, "--data", target)
 
 
-async def more(settings: Settings, start: int, count: int) -> None:
-    """Records at the end of the log, over all partitions."""
+async def more(settings: Settings, start: int, count: int, topic: str = "events") -> None:
+    """Records at the end of a topic, over all partitions."""
     producer = AIOKafkaProducer(bootstrap_servers=settings.kafka)
     await producer.start()
     for number in range(start, start + count):
-        await producer.send(settings.topic("events"), b"%d" % number, b"acme/k", number % 4)
+        await producer.send(settings.topic(topic), b"%d" % number, b"acme/k", number % 4)
     await producer.stop()
+
+
+LOSES = ("summaries", "memories")
+
+
+@pytest.fixture
+async def cut(stack: EmbeddedStack) -> Settings:
+    """Ten records in each partition of two topics, of which the first ones are lost: none of
+    partition 0, all of partition 3.
+    """
+    settings = fresh_settings(stack)
+    await create_topics(settings)
+    await more(settings, 0, 8)
+    for topic in LOSES:
+        await more(settings, 0, 40, topic)
+        await eaten(settings, {1: 1, 2: 4, 3: 10}, topic)
+    return settings
+
+
+async def missing(settings: Settings) -> list[Missing]:
+    """What a stream of summaries from the beginning says is missing."""
+    log = KafkaLog(settings, settings.partitions, "summaries")
+    try:
+        ends = await log.end_offsets()
+        stream = MissedSummaries(log, KeyedLimit(1), "acme", [0] * 4, [ends[n] for n in range(4)])
+        found: list[Missing] = []
+        while await stream.next_page() is not None:
+            found += stream.missing
+        return found
+    finally:
+        await log.stop()
+
+
+async def test_topics_that_had_lost_their_beginning_begin_there_when_they_are_restored(
+    cut: Settings, stack: EmbeddedStack, tmp_path: Path
+) -> None:
+    data, saved = folder_of(cut, tmp_path / "data"), tmp_path / "saved"
+    await ok("backup", "export", saved, "--data", data)
+    other = fresh_settings(stack)
+    target = folder_of(other, tmp_path / "other")
+    await ok("backup", "import", saved, "--data", target)
+    for topic in (*LOSES, "events"):
+        assert await extents(other, topic) == await extents(cut, topic)
+    for topic in LOSES:
+        assert await records(other, topic) == await records(cut, topic)
+    for said in (lost_summaries, lost_memories):
+        before, after = await said(cut), await said(other)
+        assert before and after == before.replace(cut.topic_prefix, other.topic_prefix)
+    assert await missing(other) == await missing(cut)
+    assert [(hole.partition, hole.first, hole.last) for hole in await missing(other)] == [
+        (1, 0, 0),
+        (2, 0, 3),
+        (3, 0, 9),
+    ]
+    again = await cli("backup", "import", saved, "--data", target)
+    assert again.code == 2 and "is there already, with 4 partitions" in again.said
+
+
+async def test_a_chain_begins_where_the_first_of_its_records_were(
+    cut: Settings, stack: EmbeddedStack, tmp_path: Path
+) -> None:
+    data = folder_of(cut, tmp_path / "data")
+    await ok("backup", "export", tmp_path / "full", "--data", data)
+    await more(cut, 40, 40, "summaries")
+    # Of partition 3 nothing was saved, and what was lost since is in no backup.
+    await eaten(cut, {0: 3, 1: 5, 3: 12}, "summaries")
+    since = ("--since", tmp_path / "full")
+    ran = await ok("backup", "export", tmp_path / "next", *since, "--data", data)
+    assert "exported summaries: 38 records" in ran.lines
+
+    other = fresh_settings(stack)
+    await ok("backup", "import", tmp_path / "next", "--data", folder_of(other, tmp_path / "other"))
+    assert await extents(other, "summaries") == [
+        Extent(0, 20),
+        Extent(1, 20),
+        Extent(4, 20),
+        Extent(12, 20),
+    ]
+    assert all(row[3] for row in await records(other, "summaries")), "no empty record is left"
 
 
 @pytest.mark.long

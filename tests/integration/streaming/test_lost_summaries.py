@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+from aiokafka import AIOKafkaProducer
+
 from projections.names import make_key, partition_of
 from streams.log.kafka_log import KafkaLog
+from streams.log.topics import create_topics, lost_summaries
+from tests.conftest import fresh_settings
 from tests.integration.log.test_truncated_log import eaten
 from tests.integration.streaming.test_summaries_stream import talk
+from tests.support.commands import ok
+from tests.support.moved_logs import folder_of
 from tests.support.stream_pair import Pair
 from tests.support.streaming import Event, Gateway, Subscriber, subscribed
+from threadfold.embedded.stack import EmbeddedStack
 from threadfold.streaming.cursor import read_cursor
 
 PATH = "/v1/summaries/stream"
@@ -78,3 +87,25 @@ async def ends_of(pair: Pair) -> dict[int, int]:
         return await log.end_offsets()
     finally:
         await log.stop()
+
+
+async def test_the_command_that_prints_from_the_beginning_says_on_stderr_that_it_is_lost(
+    stack: EmbeddedStack, tmp_path: Path
+) -> None:
+    settings = fresh_settings(stack)
+    await create_topics(settings)
+    data = folder_of(settings, tmp_path / "data")
+    producer = AIOKafkaProducer(bootstrap_servers=settings.kafka)
+    await producer.start()
+    for number in range(3):
+        value = b'{"type":"threadfold.summary.v1","id":"%d"}' % number
+        await producer.send_and_wait(settings.topic("summaries"), value, b"acme/c", 0)
+    await producer.stop()
+    whole = await ok("summaries", "--data", data)
+    assert len(whole.lines) == 3 and not whole.err
+
+    await eaten(settings, {0: 2}, "summaries")
+    lost = await ok("summaries", "--data", data)
+    assert lost.lines == whole.lines[2:]
+    assert lost.said == await lost_summaries(settings)
+    assert "has lost its beginning, in partition 0 (begins at offset 2)" in lost.said

@@ -14,6 +14,8 @@ from streams.maintenance.backup_files import (
     Backup,
     Manifest,
     Previous,
+    SavedPartition,
+    beginning_offsets,
     load_manifest,
     read_chain,
     write_manifest,
@@ -91,3 +93,20 @@ def test_a_manifest_that_is_no_text_is_no_backup(tmp_path: Path) -> None:
     (tmp_path / "manifest.json").write_bytes(b'{"topic_prefix": "\xff"}')
     with pytest.raises(InvalidBackup, match=r"manifest\.json cannot be read"):
         load_manifest(tmp_path)
+
+
+def of_summaries(*extents: tuple[int, int]) -> Backup:
+    """A backup that covers these offsets of the partitions of summaries."""
+    saved = [SavedPartition("f", first, end, 0, "", "") for first, end in extents]
+    return Backup(Path("b"), Manifest(FORM, "t", {"summaries": saved}, {}))
+
+
+def test_a_partition_began_where_its_first_backup_begins_unless_more_was_lost_until_the_next() -> (
+    None
+):
+    whole, lost, later = (0, 9), (4, 9), (9, 12)
+    assert beginning_offsets([of_summaries(whole, lost, (9, 9))], "summaries") == {1: 4, 2: 9}
+    chain = [of_summaries(whole, lost, (5, 5)), of_summaries(later, later, (7, 8))]
+    assert beginning_offsets(chain, "summaries") == {1: 4, 2: 7}
+    # Nothing but the marks of a transaction was there.
+    assert beginning_offsets([of_summaries((0, 2)), of_summaries((2, 5))], "summaries") == {}

@@ -230,6 +230,60 @@ async def test_a_pinned_lane_that_is_cut_loses_what_was_pinned() -> None:
     assert any("what 1 conversations hold (a switch needs --accept-loss)" in one for one in lines)
 
 
+def shortly(lane: int) -> dict[str, Any]:
+    """A policy that leaves a call out before its late result comes, and may pin so much."""
+    return {**SMALLER, "pinned_max_tokens": lane}
+
+
+async def with_a_late_result(talk: Talk) -> str:
+    """Pin a result that comes long after its call; returns why it is lost where the call is out."""
+    talk.call("late")
+    talk.chat(4)
+    late = talk.say("tool.result", tool_call_id="late", content="late " * 60, pinned=True)
+    while talk.window.meta.due is None:
+        talk.chat(1)
+    await talk.summarise()
+    talk.chat(1)
+    assert "late late" in talk.text()
+    where = talk.window.position_of(late)
+    return (
+        f"the call of its pinned result at {where} had left the new window before the result came"
+    )
+
+
+@pytest.mark.parametrize("lane", [400, 1_000, 200])
+async def test_a_pinned_result_whose_call_had_left_the_new_window_is_lost_and_no_limit_is_blamed(
+    lane: int,
+) -> None:
+    talk = Talk(ROOMY)
+    why = await with_a_late_result(talk)
+    after = under(shortly(lane), talk.log)
+    assert after.covered_to == talk.window.covered_to and after.state.pins_lost == (0, 0)
+    store = await stored(talk.window, after)
+    assert (await losses(store, talk.rules, Rules(shortly(lane))))[0] == {KEY: why}
+    document, lines = await report(talk, Rules(shortly(lane)))
+    assert [one["because"] for one in document["losses"]] == [why]
+    assert any(line.endswith(why) for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("lane", "limited"), [(100, False), (60, True)], ids=["holds an older one", "holds none"]
+)
+async def test_where_the_new_lane_lost_pins_its_limit_is_blamed_unless_an_older_result_is_there(
+    lane: int, limited: bool
+) -> None:
+    talk = Talk({**ROOMY, "pinned_max_tokens": 200})
+    for name in ("first", "second"):  # the live lane has room for two results of three
+        talk.call(name)
+        talk.say("tool.result", tool_call_id=name, content="code " * 60, pinned=True)
+    why = await with_a_late_result(talk)
+    after = under(shortly(lane), talk.log)
+    assert talk.window.state.pins_lost[0] == 1 and after.state.pins_lost[0] > 0
+    store = await stored(talk.window, after)
+    found, _ = await losses(store, talk.rules, Rules(shortly(lane)))
+    assert found == {KEY: LANE_CUT if limited else why}
+
+
 async def test_a_system_text_that_is_cut_before_there_is_a_summary_is_lost() -> None:
     talk = Talk(ROOMY)
     talk.say("message", role="system", content="rule " * 100)
