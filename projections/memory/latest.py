@@ -59,6 +59,8 @@ _CHANGED = re.compile(
 )
 """What says that something holds since lately."""
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+|\n")
+LONG = 2_000
+"""Characters of a text that are looked at as a statement: what somebody states is shorter."""
 _LOOKED_AT = 300
 """Characters of a statement in which it says that something changed."""
 
@@ -114,10 +116,11 @@ def statement(number: int, found: Record | Turn, taught_by: Turn | None = None) 
         one = Statement(number, found.confirmed_at, "", found.conversation, stems, noted=noted)
         if said is None or taught_by is None:
             return one
-        about = said.stems & _told_with(stems, taught_by.text)
+        about = said.stems & _told_with(stems, taught_by.text[:LONG])
         return said._replace(at=one.at, speaker="", stems=stems | about)
-    corrected = _CORRECTED.match(found.text)
-    text = found.text if corrected is None else found.text[corrected.end() :]
+    text = found.text[:LONG]
+    corrected = _CORRECTED.match(text)
+    text = text if corrected is None else text[corrected.end() :]
     begin, rest = text[:_LOOKED_AT], text[_LOOKED_AT:]
     same = _CHANGED.sub(" ", begin)
     stems = frozenset(stems_of(_DENIED.sub(" ", same + rest)))

@@ -11,6 +11,7 @@ from msgspec import structs
 
 from projections.memory.identity import normalize
 from projections.memory.latest import (
+    LONG,
     SHORT,
     Statement,
     corrections,
@@ -171,7 +172,7 @@ def _without_repeats(found: list[Recalled]) -> list[Recalled]:
     left: list[Recalled] = []
     for one in sorted(found, key=lambda one: -one.fit):
         if isinstance(one.found, Turn):
-            text = normalize(one.found.text)
+            text = _same(one.found.text)
             record = taught.get((one.found.conversation, one.found.position))
             if record is not None:
                 record.taught_by = one.found
@@ -181,6 +182,13 @@ def _without_repeats(found: list[Recalled]) -> list[Recalled]:
             said.add(text)
         left.append(one)
     return left
+
+
+def _same(text: str) -> str:
+    """What two texts have in common that say the same; of long ones all but the beginning has to be
+    equal.
+    """
+    return normalize(text[:LONG]) + text[LONG:]
 
 
 def scored(
@@ -276,13 +284,15 @@ def other_statements(shown: Iterable[Recalled], best: Iterable[Recalled]) -> lis
     return [
         one
         for one in _said(shown)
-        if (one.kind, one.id) not in known and len(stems_of(one.found.text)) <= SHORT
+        if (one.kind, one.id) not in known
+        and len(one.found.text) <= LONG
+        and len(stems_of(one.found.text)) <= SHORT
     ]
 
 
 def telling_words(shown: Iterable[Recalled]) -> list[str]:
     """The words that say what results are about, and others that may stand in their place."""
-    stems = (stem for one in shown for stem in stems_of(one.found.text))
+    stems = (stem for one in shown for stem in stems_of(one.found.text[:LONG]))
     words = list(dict.fromkeys(stem for stem in stems if not is_common(stem)))
     return words + sorted(others_of_kind(words))
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Iterator
 from functools import lru_cache
 
 from projections.memory.identity import letters_of
@@ -43,6 +44,9 @@ such sure take tell than then thing think though time too try two until up use u
 week well went while without work yeah year yes yet
 """
 _ASCII = re.compile("[a-z0-9]+")
+_BLANK = re.compile(r"\s")
+_PIECE = 1 << 14
+"""Characters of a text whose words are found at once: meanwhile no other thread goes on."""
 
 
 def is_common(stem_: str) -> bool:
@@ -74,7 +78,19 @@ def words_of(text: str) -> list[str]:
 
 def stems_of(text: str) -> list[str]:
     """The stems of a text's words in order, without those that say nothing."""
-    return list(filter(None, map(_telling.__getitem__, words_of(text))))
+    found: list[str] = []
+    for piece in _pieces(text):
+        found += filter(None, map(_telling.__getitem__, words_of(piece)))
+    return found
+
+
+def _pieces(text: str) -> Iterator[str]:
+    """A text in pieces that end before a blank."""
+    at = 0
+    while len(text) - at > _PIECE and (blank := _BLANK.search(text, at + _PIECE)) is not None:
+        yield text[at : blank.start()]
+        at = blank.start()
+    yield text[at:]
 
 
 def tag_word(kind: str, tag: str) -> str:

@@ -52,5 +52,13 @@ def test_words_that_say_nothing_are_left_out() -> None:
     assert stems_of("What does she like to drink in the mornings?") == ["like", "drink", "morn"]
 
 
+@pytest.mark.parametrize("blank", [" ", "\n", ", ", "\u2003", " 茶"])
+def test_a_long_text_has_the_words_of_its_parts(blank: str) -> None:
+    said = [f"Café{i} meetings" for i in range(3_000)]
+    whole = blank.join(said)
+    assert len(whole) > 3 * 16_384
+    assert stems_of(whole) == [stem_ for one in blank.join(said).split() for stem_ in stems_of(one)]
+
+
 def test_a_day_is_found_by_its_year_month_and_day() -> None:
     assert date_words("2024-06-03T10:00:00Z") == "2024 june 3"
