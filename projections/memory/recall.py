@@ -185,10 +185,8 @@ def _without_repeats(found: list[Recalled]) -> list[Recalled]:
 
 
 def _same(text: str) -> str:
-    """What two texts have in common that say the same; of long ones all but the beginning has to be
-    equal.
-    """
-    return normalize(text[:LONG]) + text[LONG:]
+    """What two texts have in common that say the same; long ones have to be equal."""
+    return normalize(text) if len(text) <= LONG else text
 
 
 def scored(

@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from projections.memory.identity import Scope, normalize
-from projections.memory.latest import corrections, statement
+from projections.memory.latest import LONG, corrections, statement
 from projections.memory.planner import ActionState, make_plan
 from projections.memory.raw_turns import Turn
 from projections.memory.recall import (
@@ -100,6 +100,13 @@ def test_where_something_changes_a_weekday_or_month_stands_for_another(
     assert not corrected(former, turn(plain, 2, NOW), "Any consultations?")
     other = "Nowadays I go running on Tuesdays and in August."
     assert not corrected(former, turn(other, 2, NOW), "Any consultations?")
+
+
+def test_of_a_long_text_the_beginning_is_what_it_states() -> None:
+    text = "My parcel is late. " + "lorem ipsum " * LONG + "It went to Oslo."
+    stated = statement(0, turn(text, 1, 1))
+    assert stated is not None
+    assert "parcel" in stated.stems and "oslo" not in stated.stems
 
 
 def test_to_deny_something_is_nothing_that_two_statements_have_in_common() -> None:

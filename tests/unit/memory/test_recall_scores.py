@@ -12,6 +12,7 @@ from projections.events.times import parse_micros, time_at
 from projections.memory.background import HEAD, background
 from projections.memory.extraction.extractor import extract
 from projections.memory.identity import Scope, normalize
+from projections.memory.latest import LONG
 from projections.memory.planner import ActionState, SearchPlan, make_plan
 from projections.memory.raw_turns import Turn
 from projections.memory.recall import Recalled, joined, scored
@@ -182,6 +183,15 @@ def test_a_composite_is_found_by_its_sources_and_a_prompt_says_it_once() -> None
     made = background(found, 1_000)
     assert made is not None and [one.id for one in made.kept] == ["c"]
     assert [one.id for one in joined([], [both])] == []
+
+
+def test_what_says_the_same_as_what_fits_better_is_left_out_and_a_long_text_only_if_it_is_equal() -> (
+    None
+):
+    long = "Where is it? " * LONG
+    said = ["Where is it?", "where is it", long, long, long.lower()]
+    hits = [Recalled(turn(text, f"0-{i}"), 9.0 - i) for i, text in enumerate(said)]
+    assert [one.id for one in joined([("text", hits)])] == [hits[i].id for i in (0, 2, 4)]
 
 
 def test_the_profile_of_facts_weighs_text_and_age_alone() -> None:
