@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
 from projections.errors import UnknownConversation, WaitTimedOut
 from projections.names import Key, Position, partition_of
 from projections.window.window import Window
 from streams.encryption.payload_cipher import is_sealed
-from streams.log.history import pieces_backwards
+from streams.log.history import Pieces, pieces_backwards
 from streams.log.log import Row
 from threadfold.service.conversations import ConversationService
 
 Verdict = Literal["opaque", "kept"]
+PIECE = 2 << 20
+"""Bytes of events that are read at once, about."""
 MOST_BEHIND = 200_000
 """Offsets that the windows may be behind, but for a halted partition's: so much is searched within
 a few seconds.
@@ -47,11 +50,21 @@ async def verdict_of(backend: ConversationService, key: Key) -> Verdict:
     if not backend.keys.table.has(str(key).encode()) or "kept" in later:
         return "kept"
     if window is not None:
-        async for _, piece in pieces_backwards(backend.log, window):
-            rows = await backend.log.read(Position(partition, offset) for offset in piece)
-            if any(_of_row(row, key) == "kept" for row in rows.values()):
+        async for _, offsets in pieces_backwards(backend.log, window):
+            if await _any_kept(backend, key, offsets):
                 return "kept"
     return "opaque"
+
+
+async def _any_kept(backend: ConversationService, key: Key, offsets: Sequence[int]) -> bool:
+    """Whether one of the conversation's events is not sealed; a span may have a gigabyte."""
+    pieces = Pieces(backend.log, partition_of(key, backend.log.partitions), most_bytes=PIECE)
+    while offsets:
+        piece = await pieces.read(offsets)
+        if any(_of_row(row, key) == "kept" for row in piece.rows.values()):
+            return True
+        offsets = offsets[len(piece.asked) :]
+    return False
 
 
 async def _verdicts_after(
