@@ -24,7 +24,7 @@ SECONDS = 60
 """Seconds that a turn's lease lasts without a renewal, by default."""
 MAX_WAIT = 30
 _LOOK, _LAST_LOOK = 0.05, 0.5
-_PART = 10
+WAITED_PART = 10
 """A queued turn is looked at again after such a part of the time that it has waited: hundreds that
 only wait would take half a processor.
 """
@@ -107,7 +107,9 @@ async def begin(
         waited = time.monotonic() - since
         if waited >= request.wait:
             break
-        await asyncio.sleep(min(max(_LOOK, waited / _PART), _LAST_LOOK, request.wait - waited))
+        await asyncio.sleep(
+            min(max(_LOOK, waited / WAITED_PART), _LAST_LOOK, request.wait - waited)
+        )
         answer = _standing(await standing(backend, tenant, conversation), turn_id)
     if answer is None:
         used = "" if once is None else ": its key was used: give another one"

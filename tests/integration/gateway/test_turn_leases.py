@@ -101,7 +101,7 @@ async def test_a_queued_turn_is_looked_at_less_often_the_longer_it_waits(
 
     await begin(call, "patient", turn_id="a")
     monkeypatch.setattr(turns_module, "standing", standing)
-    monkeypatch.setattr(turns_module, "_PART", 2)
+    monkeypatch.setattr(turns_module, "WAITED_PART", 2)
     answer = await begin(call, "patient", turn_id="b", policy="queue", wait=2)
     assert answer.json()["status"] == "queued"
     # Every 0.05 s they would be 40, and of these pauses each is half of all before it.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from collections.abc import Coroutine
 from typing import Any, cast
 
 import msgspec
@@ -51,6 +52,18 @@ class Listed:
         return self.records[: before + after + 1], 0.001
 
 
+async def made_beside(making: Coroutine[Any, Any, bytes], turns: KeyedLimit, large: bool) -> bytes:
+    """The document, and others were served meanwhile, if it is large."""
+    task = asyncio.create_task(making)
+    passes = 0
+    while not task.done():
+        await asyncio.sleep(0)
+        passes += 1
+    assert (passes > 1) == large
+    assert len(turns) == large, "its tenant's next one waits"
+    return task.result()
+
+
 @pytest.mark.parametrize("limit", [1, 19, 20, 21, 50, 99, 100, 101, 200])
 def test_a_part_of_small_records_is_read_at_most_twice(limit: int) -> None:
     listed = Listed([100] * 100)
@@ -83,14 +96,8 @@ def test_only_a_first_part_is_read_before_it_is_known_how_large_records_are() ->
 async def test_others_are_served_while_a_large_page_is_made(size: int, large: bool) -> None:
     turns, listed = KeyedLimit(1), Listed([size] * 12)
     memories = cast("Memories", listed)
-    making = asyncio.create_task(page_document(memories, turns, ONLY, None, 11))
-    passes = 0
-    while not making.done():
-        await asyncio.sleep(0)
-        passes += 1
-    assert (passes > 1) == large
-    assert len(turns) == large, "its tenant's next one waits"
-    page: dict[str, Any] = msgspec.json.decode(making.result())
+    document = await made_beside(page_document(memories, turns, ONLY, None, 11), turns, large)
+    page: dict[str, Any] = msgspec.json.decode(document)
     shown = [msgspec.json.encode(one.document()) for one in listed.records[:11]]
     assert [msgspec.json.encode(one) for one in page["memories"]] == shown
     assert page["next_before"] == "next"
@@ -102,16 +109,8 @@ async def test_others_are_served_while_a_long_timeline_is_made(
 ) -> None:
     turns, listed = KeyedLimit(1), Listed([100] * 100)
     memories = cast("Memories", listed)
-    making = asyncio.create_task(
-        timeline_document(memories, turns, Whose("acme"), "id-50", neighbours, 0)
-    )
-    passes = 0
-    while not making.done():
-        await asyncio.sleep(0)
-        passes += 1
-    assert (passes > 1) == large
-    assert len(turns) == large, "its tenant's next one waits"
-    found = msgspec.json.decode(making.result())["memories"]
+    making = timeline_document(memories, turns, Whose("acme"), "id-50", neighbours, 0)
+    found = msgspec.json.decode(await made_beside(making, turns, large))["memories"]
     assert [one["id"] for one in found] == [one.id for one in listed.records[: neighbours + 1]]
 
 
