@@ -53,10 +53,12 @@ from projections.storage.records import NOTHING, Checkpoint, Verdict, write_of
 from projections.window.window import Window
 from streams.encryption.key_table import Erasure
 from streams.runtime.tasks import some_at_a_time
+from threadfold.service.conversation_reader import unknown
 from threadfold.service.conversations import ERASURES, ConversationService
 from threadfold.service.erasure_receipt import Receipt
 from threadfold.service.erasure_verdict import verdict_of
 from threadfold.service.lists import of_user
+from threadfold.service.possible_owners import check_owner, check_parked
 
 USER_PAGE = 500
 PASSES = 3
@@ -89,7 +91,10 @@ class Eraser:
             user: on whose behalf; :meth:`user` returns this receipt, too.
 
         Raises:
-            UnknownConversation: it has no events. Its text in progress is deleted.
+            UnknownConversation: it has no events. Its text in progress is deleted. Or it is not
+                that user's.
+            Conflict: it is parked, and events that wait there may give it to another user than the
+                one on whose behalf it is to be erased.
             WaitTimedOut: the window did not include the erasure in time (does a worker run?). It
                 has begun, and the conversation is refused everywhere: repeat the call.
             Overloaded: too many of the tenant wait for their turn.
@@ -115,6 +120,9 @@ class Eraser:
                 # Its text in progress would become its first message.
                 await self._forget_text(key, erased=False)
                 raise
+            # It may have been given away since it was listed.
+            if user and not (key.of_user or await check_owner(self._backend, key, user)):
+                raise unknown(key)
             erasure = Erasure("begun", _now(), verdict, user=tag)
             await self._keys.put_erasure(name, erasure)
         if erasure.state == "begun":
@@ -141,36 +149,31 @@ class Eraser:
         Raises:
             InvalidName: the user has no character.
             UnknownUser: no conversation belongs to the user.
-            WaitTimedOut, Overloaded, Healing, KafkaUnavailable, RedisUnavailable: some
-                conversations may be erased; repeat the call. While a partition is halted, those
-                that are known in the others are.
+            Conflict: a conversation is parked, and events that wait there may give it to the user,
+                or to another one (``threadfold.service.possible_owners``). Nothing is erased.
+            WaitTimedOut: windows are behind, or their partition is halted: others may be the
+                user's, too, and nothing is erased. Or one did not include its erasure in time.
+            Overloaded, Healing, KafkaUnavailable, RedisUnavailable: some conversations may be
+                erased; repeat the call.
         """
         if not user:  # without a user it would be the tenant's own memory
             raise InvalidName("user: expected 1 or more characters")
+        await self._caught_up(tenant)
+        await check_parked(self._backend, tenant, user)
         done = dict[str, Receipt]()
-        late = await self._not_caught_up(tenant)
         own = users_log(tenant, user)
         with suppress(UnknownConversation):
             done[own.conversation] = await self._erase(own, user)
-        halted = set[str]()
 
         async def erase(name: str) -> None:
-            nonlocal late
-            try:
+            with suppress(UnknownConversation):
                 done[name] = await self.conversation(tenant, name, user=user)
-            except WaitTimedOut as error:
-                if late is None:
-                    raise
-                late = error
-                halted.add(name)
 
         for _ in range(PASSES):
-            names = sorted(await self._names_of(tenant, user) - done.keys() - halted)
+            names = sorted(await self._names_of(tenant, user) - done.keys())
             if not names:
                 break
             await some_at_a_time(ERASURES, [partial(erase, name) for name in names])
-        if late is not None:
-            raise late
         if not done:
             raise UnknownUser(f"user {one_line(user)} is not known: no conversation belongs to it")
         return [done[name] for name in sorted(done)]
@@ -185,21 +188,18 @@ class Eraser:
         await self._keys.sync()
         return {*listed, *self._keys.table.erased_for(tenant, user_tag(tenant, user))}
 
-    async def _not_caught_up(self, tenant: str) -> WaitTimedOut | None:
-        """Wait for all windows of a tenant. The error where some partition is halted: in the others
-        nobody has to wait for that.
+    async def _caught_up(self, tenant: str) -> None:
+        """Wait for all windows of a tenant.
 
         Raises:
-            WaitTimedOut: they are behind, and nothing is erased: others may be the user's, too.
+            WaitTimedOut: they are behind, or their partition is halted, and nothing is erased:
+                others may be the user's, too, and some of the user's may be others' by now.
         """
         try:
             await self._backend.caught_up(range(self._backend.log.partitions), whose=tenant)
         except WaitTimedOut as error:
-            if not self._backend.control.state.halted():
-                late = f"nothing is erased yet, repeat it later: {error}"
-                raise WaitTimedOut(late, error.retry_after) from None
-            return error
-        return None
+            late = f"nothing is erased yet, repeat it later: {error}"
+            raise WaitTimedOut(late, error.retry_after) from None
 
     # -- the steps
     # ------------------------------------------------------------------------------------------

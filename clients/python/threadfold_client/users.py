@@ -50,6 +50,8 @@ class UserCalls:
 
         Raises:
             Invalid: the user is empty, or named ``.`` or ``..``, which a URL cannot carry.
+            Conflict: a parked conversation may become this user's or another one's; nothing is
+                erased.
         """
         if not user:
             raise Invalid("user: expected 1 or more characters", status=422, type="invalid-name")
