@@ -28,11 +28,14 @@ MOST = 10**12
 """No number of tokens, characters, bytes or seconds is meant beyond it; arithmetic with shares
 fails on far larger ones.
 """
+MOST_REDUCERS = 16
+"""Reducers that a policy may list: each may look at all of a tail."""
 LIMITS: dict[str, dict[str, Any]] = {
     **{name: {"minimum": 0, "maximum": MOST} for name in (*NON_NEGATIVE, "pinned_max_tokens")},
     **{name: {"minimum": 1, "maximum": MOST} for name in POSITIVE},
     **{name: {"minimum": 0.0, "maximum": 1.0} for name in SHARES},
     "encoding": {"enum": list(get_args(Encoding))},
+    "reducers": {"maxItems": MOST_REDUCERS},
 }
 """What each key's value must be, in JSON Schema's words."""
 PINNED_KEYS = (

@@ -18,7 +18,7 @@ from projections.errors import InvalidPolicy, UnusablePolicy
 from projections.events.encodings import get_encoding
 from projections.events.type_errors import place_and_reason
 from projections.names import Key, quoted
-from projections.policy.key_bounds import MOST, NON_NEGATIVE, POSITIVE, SHARES
+from projections.policy.key_bounds import MOST, MOST_REDUCERS, NON_NEGATIVE, POSITIVE, SHARES
 from projections.policy.profiles import (
     CALLABLE,
     CompactResults,
@@ -284,9 +284,13 @@ class Rules:
 
         Raises:
             InvalidPolicy: as :func:`make_policy`, and for a key they may not set, a number over its
-                maximum, a callable nobody registered.
+                maximum, a callable nobody registered, too many reducers.
         """
         policy = self._permitted(tenant, conversation)
+        # Not in the fold: a log that has such a policy folds as it did.
+        most, count = max(MOST_REDUCERS, len(self._own.get("reducers", ()))), len(policy.reducers)
+        if count > most:
+            raise InvalidPolicy(f"policy key reducers: {count} are over the limit of {most}")
         for name in callables_of(policy):
             if name not in self.callables:
                 raise InvalidPolicy(

@@ -107,10 +107,11 @@ async def window_beside(
 
 def size_of(window: Window) -> int:
     """What work on a window takes, as bytes: those of the messages in its tail and its system lane,
-    and ``ENTRY`` for each.
+    and ``ENTRY`` for each; of ``exact`` cuts as often as there are reducers.
     """
     bodies = [entry.body for entry in window.tail] + [one.body for one in window.state.pinned]
-    return sum(map(len, bodies)) + ENTRY * len(bodies)
+    size, policy = sum(map(len, bodies)) + ENTRY * len(bodies), window.policy
+    return size * (1 + len(policy.reducers)) if policy.cuts == "exact" else size
 
 
 def turns_of_large() -> KeyedLimit:

@@ -633,7 +633,8 @@ export interface paths {
         /**
          * Render a model call again
          * @description A recorded model call, rendered again from the log. `agrees` says whether the digest is the
-         *     same, and `why` the reasons if it is not.
+         *     same, and `why` the reasons if it is not. At most 32 MiB of events are folded, else the answer
+         *     is 422: `threadfold renders show` has no such limit.
          *
          *     Scope: `read`.
          */
@@ -758,8 +759,8 @@ export interface paths {
          *     was shortened.
          *
          *     With `at` the window is folded from the log, up to that position, by today's rules. At most
-         *     20,000 events are folded, else the answer is 422. A tenant has one such fold at a time, so
-         *     tokens of end users have none.
+         *     20,000 events and 32 MiB of them are folded, else the answer is 422. A tenant has one such fold
+         *     at a time, so tokens of end users have none.
          *
          *     Scope: `read`. Also for end users.
          */

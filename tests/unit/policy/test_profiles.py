@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from projections.errors import InvalidPolicy
+from projections.policy.key_bounds import MOST_REDUCERS
 from projections.policy.policy import Policy, Rules, make_policy
 from projections.policy.profiles import (
     PROFILES,
@@ -162,6 +163,18 @@ def test_a_profile_cannot_carry_a_number_over_its_maximum() -> None:
     assert (
         rules.check(None, {"profile": "sliding", "idle_close_seconds": 60}).idle_close_seconds == 60
     )
+
+
+def test_a_policy_that_is_set_lists_few_reducers_and_a_log_that_has_more_folds_as_it_did() -> None:
+    reducers = [{"name": "keep_last_n_turns", "n": n} for n in range(MOST_REDUCERS + 1)]
+    rules, layer = Rules(), {"profile": "composed", "reducers": reducers}
+    assert len(rules.check(None, {**layer, "reducers": reducers[1:]}).reducers) == MOST_REDUCERS
+    for layers in ((layer, None), (None, layer)):
+        with pytest.raises(InvalidPolicy, match="reducers: 17 are over the limit of 16"):
+            rules.check(*layers)
+    logged = rules.for_conversation("acme", layer)
+    assert len(logged.reducers) == MOST_REDUCERS + 1
+    assert Rules(layer).check(None, {"min_messages": 9}).min_messages == 9
 
 
 def test_a_profile_that_may_be_named_brings_its_keys() -> None:

@@ -46,12 +46,28 @@ async def test_others_are_served_while_a_large_document_is_made(fmt: str) -> Non
     for size, more in ((40, False), (400_000, True)):
         window = window_of(size)
         making = asyncio.create_task(document_beside(window, fmt, None, turns))
-        passes = 0
-        while not making.done():
-            await asyncio.sleep(0)
-            passes += 1
-        assert (passes > 1) == more
+        assert (await _passes_of(making) > 1) == more
         assert making.result()[1] == document_of(window, rendered(window), fmt)
+
+
+@pytest.mark.parametrize(("reducers", "more"), [(1, False), (16, True)])
+async def test_others_are_served_while_many_reducers_work_on_a_render(
+    reducers: int, more: bool
+) -> None:
+    policy = {
+        "profile": "composed",
+        "cuts": "exact",
+        "reducers": [{"name": "keep_last_n_turns", "n": 9}] * reducers,
+    }
+    turns, logged = KeyedLimit(1), []
+    for i in range(40):
+        envelope = {"specversion": "1.0", "id": f"e{i}", "type": "threadfold.message.v1"}
+        value = {**envelope, "source": KEY.source, "data": {"role": "user", "content": "x" * 500}}
+        logged.append((i, decode_event(json.dumps(value).encode())))
+    window = replay(KEY, 0, Rules(policy), logged)
+    making = asyncio.create_task(document_beside(window, "openai", None, turns))
+    assert (await _passes_of(making) > 1) == more
+    assert making.result()[1] == document_of(window, rendered(window), "openai")
 
 
 async def _reader_of(count: int) -> ConversationService:
