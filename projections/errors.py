@@ -327,6 +327,12 @@ class Healing(ThreadfoldError):
     problem = 503
 
 
+class ConversationParked(ThreadfoldError):
+    """The conversation is parked: an operator has to retry or drop an event first."""
+
+    problem = 503
+
+
 class WaitTimedOut(ThreadfoldError):
     """The window did not reach the position in time. The append itself holds. ``retry_after``:
     whole seconds until it may.

@@ -2,24 +2,29 @@
 
 A conversation belongs to the ``user`` of its last ``conversation.opened``. What is not an end
 user's own is answered like what does not exist, before anything else of the request is looked at.
+While a conversation is parked, its window does not know who it belongs to from there on: an end
+user is shown nothing of that, and appends nothing.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from typing import Any
+from collections.abc import AsyncIterator, Awaitable, Sequence
+from contextlib import suppress
+from typing import Any, NamedTuple
 
 from msgspec import Struct
 from msgspec.json import Decoder
 
-from projections.errors import Erased, Forbidden, InvalidName, ThreadfoldError
-from projections.names import make_key, parse_position
+from projections.errors import Erased, Forbidden, InvalidName, ThreadfoldError, WaitTimedOut
+from projections.names import Key, Position, make_key, parse_position
 from threadfold.gateway.access import Caller
 from threadfold.gateway.declaration import Route
 from threadfold.gateway.tokens import EndUser
 from threadfold.service.conversation_reader import unknown
+from threadfold.service.conversations import ConversationService
 from threadfold.service.drafts import Conditions
+from threadfold.service.stored_windows import Owner
 from threadfold.service.whose import Whose
 from threadfold.streaming.sse_event import SseEvent, comment
 
@@ -31,7 +36,12 @@ _BEGINS = b'"offset":0,'
 """What the first piece of a text in progress holds."""
 LOOK_EVERY = 1.0
 """Seconds between two looks at the owner, while the past is sent."""
+LOOK_WAIT = 1.0
+"""Seconds that events that leave the owner as it is wait for the window: it may find the
+conversation parked before them.
+"""
 NOT_YOURS = "the conversation is not yours any more, or that cannot be known now"
+PARKED = "the conversation is parked from here on: connect again later, with Last-Event-ID"
 
 
 class _Typed(Struct):
@@ -51,6 +61,7 @@ async def reach(caller: Caller, end_user: EndUser, route: Route, parts: Sequence
     Raises:
         Forbidden: the route is not for end users.
         UnknownConversation: it is not his, or the token does not name it, or there is none.
+        ConversationParked: he appends, and it is parked.
         Others: as ``ConversationService.owner`` says.
     """
     if not route.end_users:
@@ -67,6 +78,8 @@ async def reach(caller: Caller, end_user: EndUser, route: Route, parts: Sequence
         if owner is None and named is not None and route.scope == "append":
             return caller._replace(opens=True)
         raise unknown(key)
+    if route.scope == "append":
+        owner.check_known(key, "nothing was appended")
     return caller
 
 
@@ -102,6 +115,7 @@ async def begin(caller: Caller, end_user: EndUser, conversation: str, opening: s
 
     Raises:
         UnknownConversation: it became somebody else's.
+        ConversationParked: it was parked meanwhile.
         Others: as ``ConversationService.append`` and ``wait_applied`` say.
     """
     if not caller.opens:
@@ -114,6 +128,7 @@ async def begin(caller: Caller, end_user: EndUser, conversation: str, opening: s
     owner = await backend.owner(key)
     if owner is None or owner.user != end_user.user:
         raise unknown(key)
+    owner.check_known(key, "nothing of yours was appended")
 
 
 def memory_of(
@@ -149,97 +164,140 @@ def own_seed(end_user: EndUser | None, key: str | None) -> str | None:
     return key if key is None or end_user is None else f"{end_user.user}\n{key}"
 
 
+async def check_own(caller: Caller, key: Key, position: Position) -> None:
+    """Check that an end user may have what stands at a position of the own conversation: the log
+    has it before the window knows that it is another user's.
+
+    Raises:
+        ConversationParked: the conversation is parked there, or before.
+        Others: as ``ConversationService.wait_for`` and ``owner`` say.
+    """
+    await caller.backend.wait_for(position, whose=key)
+    owner = await caller.backend.owner(key)
+    if owner is not None and not owner.known_at(position):
+        owner.check_known(key, f"the event at {position} is not shown")
+
+
 async def own_batches(
     caller: Caller, end_user: EndUser, conversation: str, batches: AsyncIterator[list[SseEvent]]
 ) -> AsyncIterator[list[SseEvent]]:
     """A stream's batches, up to the event that gives the conversation to another user, or the
-    second in which it was given away. Call it once the subscription is made: what comes later is in
-    the batches, and what came before is waited for, because the owner is read from a window, which
-    follows the log.
+    second in which it was given away, or up to where it is parked. Call it once the subscription is
+    made: what comes later is in the batches, and what came before is waited for, because the owner
+    is read from a window, which follows the log.
 
     Raises:
         UnknownConversation: it is not the user's any more.
         Others: as ``ConversationService.latest_owner`` says.
     """
     key = make_key(caller.tenant, conversation)
-    backend = caller.backend
-
-    async def still_own(event: SseEvent) -> bool:
-        if event.event == "partial":  # the log may have been read up to before its turn
-            owner = await backend.latest_owner(key)
-        else:
-            if event.id is not None:
-                await backend.wait_for(parse_position(event.id), whose=key)
-            owner = await backend.owner(key)
-        return owner is not None and owner.user == end_user.user
-
-    async def anothers() -> bool:
-        try:
-            owner = await backend.owner(key)
-        except ThreadfoldError:
-            return False  # the events that may change it are waited for
-        return owner is not None and owner.user != end_user.user
-
-    owner = await backend.latest_owner(key)
-    if owner is None or owner.user != end_user.user:
+    looks = _Looks(caller.backend, key, end_user.user)
+    if not looks.are_own(await caller.backend.latest_owner(key)):
         raise unknown(key)
+    return _own(batches, looks)
 
-    def erased() -> bool:
-        return backend.keys.is_erased(str(key).encode())
 
-    return _own(batches, still_own, anothers, erased)
+class _Looks(NamedTuple):
+    """Looks at whose a conversation is, for the stream of its user."""
+
+    backend: ConversationService
+    key: Key
+    user: str
+
+    def are_own(self, owner: Owner | None) -> bool:
+        """Whether the owner is the user."""
+        return owner is not None and owner.user == self.user
+
+    def erased(self) -> bool:
+        """Whether the erasure has begun: from then on nobody knows whose it was."""
+        return self.backend.keys.is_erased(str(self.key).encode())
+
+    async def now(self, last: Position | None = None) -> Owner | None:
+        """The owner, as soon as the window has the event at ``last``; if that takes long, the
+        owner of what the window has. None while it cannot be known.
+        """
+        try:
+            if last is not None:
+                with suppress(WaitTimedOut):
+                    await self.backend.wait_for(last, LOOK_WAIT, whose=self.key)
+            return await self.backend.owner(self.key)
+        except ThreadfoldError:
+            return None
+
+    async def surely(self, event: SseEvent) -> Owner | None:
+        """The owner when the event was made or later; None while that cannot be known: the reader
+        connects again.
+        """
+        try:
+            if event.event == "partial":  # the log may have been read up to before its turn
+                return await self.backend.latest_owner(self.key)
+            if event.id is not None:
+                await self.backend.wait_for(parse_position(event.id), whose=self.key)
+            return await self.backend.owner(self.key)
+        except ThreadfoldError:
+            return None
+
+    async def lost(self, batch: Sequence[SseEvent]) -> str:
+        """Why nothing of this batch may be sent any more; empty while it may, or that is not known:
+        the events that may change it are waited for.
+        """
+        owner = await self.now()
+        if owner is not None and owner.user != self.user:
+            return NOT_YOURS
+        text = any(event.event == "partial" for event in batch)
+        return PARKED if text and owner is not None and owner.parked is not None else ""
 
 
 async def _own(
-    batches: AsyncIterator[list[SseEvent]],
-    still_own: Callable[[SseEvent], Awaitable[bool]],
-    anothers: Callable[[], Awaitable[bool]],
-    erased: Callable[[], bool],
+    batches: AsyncIterator[list[SseEvent]], looks: _Looks
 ) -> AsyncIterator[list[SseEvent]]:
     looked = time.monotonic()
     async for batch in batches:
         # What was said before the conversation was given away may take long to send.
         if time.monotonic() - looked >= LOOK_EVERY:
             looked = time.monotonic()
-            if await anothers():
-                yield [comment(NOT_YOURS)]
+            if why := await looks.lost(batch):
+                yield [comment(why)]
                 return
-        own, ends = await _own_of(batch, still_own, erased)
+        own, why = await _own_of(batch, looks)
         if own:
             yield own
-        if ends:
-            yield [comment(NOT_YOURS)]
+        if why:
+            yield [comment(why)]
             return
 
 
-async def _own_of(
-    batch: Sequence[SseEvent],
-    still_own: Callable[[SseEvent], Awaitable[bool]],
-    erased: Callable[[], bool],
-) -> tuple[list[SseEvent], bool]:
-    """The events of a batch up to the one that ends the stream, and whether there is such a one. Of
-    an erased conversation nobody knows whose it was: only the event that says so is sent.
+async def _own_of(batch: Sequence[SseEvent], looks: _Looks) -> tuple[list[SseEvent], str]:
+    """The events of a batch up to the one that ends the stream, and why it ends, if it does. Of an
+    erased conversation nobody knows whose it was: only the event that says so is sent.
     """
     own: list[SseEvent] = []
+    last = next((event.id for event in reversed(batch) if event.id is not None), None)
+    owner = None
+    if last is not None and not looks.erased():
+        owner = await looks.now(parse_position(last))
     for event in batch:
-        looks = _may_be_anothers(event) and not erased()
-        if looks and not await _known(still_own(event)) and not erased():
-            return own, True
-        if not event.event or not erased() or _is_erasure(event):
+        if not looks.erased():
+            if _may_be_anothers(event):
+                owner = await looks.surely(event)
+                if not looks.are_own(owner) and not looks.erased():
+                    return own, NOT_YOURS
+            if owner is not None and not _is_known(owner, event):
+                return own, PARKED
+        if not event.event or not looks.erased() or _is_erasure(event):
             own.append(event)
-    return own, False
+    return own, ""
 
 
 def _is_erasure(event: SseEvent) -> bool:
     return event.event == "event" and _type_of(event.data).type == "conversation.erased"
 
 
-async def _known(answer: Awaitable[bool]) -> bool:
-    """The answer; False while it cannot be known: the reader connects again."""
-    try:
-        return await answer
-    except ThreadfoldError:
-        return False
+def _is_known(owner: Owner, event: SseEvent) -> bool:
+    """Whether an event is not of what waits in a parked conversation. Text in progress may be."""
+    if event.id is not None:
+        return owner.known_at(parse_position(event.id))
+    return owner.parked is None or event.event != "partial"
 
 
 def _may_be_anothers(event: SseEvent) -> bool:

@@ -14,11 +14,8 @@ import msgspec
 from projections.errors import (
     Conflict,
     Erased,
-    Forbidden,
     Healing,
-    InvalidRequest,
     MemoryUnavailable,
-    UnknownConversation,
     UnknownMemory,
 )
 from projections.events import types as events
@@ -35,7 +32,6 @@ from streams.memory.turns import SqliteTurns
 from streams.runtime.keyed_limit import KeyedLimit
 from streams.runtime.steps import Steps, one_step, timed
 from threadfold.service.append_result import Appended, Applied
-from threadfold.service.conversation_reader import unknown
 from threadfold.service.conversations import ConversationService
 from threadfold.service.documents import PATIENCE
 from threadfold.service.memory_cursors import Page, cursor_of, place_of
@@ -45,7 +41,7 @@ from threadfold.service.recall import Answer, Recall
 from threadfold.service.saved_memories import Made, Saved, drafted, first_of, flat_event
 from threadfold.service.unstored import Unstored
 from threadfold.service.use_counts import UseCounts
-from threadfold.service.whose import Whose
+from threadfold.service.whose import Whose, log_of
 
 MAX_LISTED = 200
 """Records of one page, and hits of one search."""
@@ -130,6 +126,7 @@ class Memories:
             InvalidRequest: nothing of a text is left without what is private, or a conversation is
                 of another user or channel.
             QuotaExceeded: the tenant saves faster than the store takes in.
+            ConversationParked: an end user's conversation is parked.
             UnknownConversation, Erased, KafkaUnavailable, …: as ``ConversationService.append`` and
                 ``wait_applied`` say.
         """
@@ -138,7 +135,7 @@ class Memories:
         logs: dict[Whose, tuple[Key, str | None, str | None]] = {}
         for i, (whose, _) in enumerate(items, 1):
             if whose not in logs:
-                key, *_ = logs[whose] = await self._log_of(whose, f"memory {i}")
+                key, *_ = logs[whose] = await log_of(self._backend, whose, f"memory {i}")
                 if key.of_user and self._backend.keys.is_erased(str(key).encode()):
                     raise Erased(f"memory {i}: {key.shown} was erased")
         saves = [(*logs[whose], data) for whose, data in items]
@@ -267,38 +264,6 @@ class Memories:
         for tenant, user in dict.fromkeys((one.key.tenant, one.data.user) for one in saved):
             await self.feed.has_all_of(tenant, user)
         return [found[one.key, one.appended.id] for one in saved]
-
-    async def _log_of(self, whose: Whose, what: str) -> tuple[Key, str | None, str | None]:
-        """The log that a save belongs to, and its user and channel."""
-        tenant, user, channel, conversation, names, _ = whose
-        if conversation is None:
-            if names is not None:
-                raise Forbidden(
-                    f"{what}: field conversation: the token names conversations: name one"
-                )
-            return users_log(tenant, user), user, channel
-        key = make_key(tenant, conversation)
-        missing = UnknownConversation(f"{what}: {unknown(key)}")
-        if names is not None and conversation not in names:
-            raise missing
-        try:
-            state = (await self._backend.window(tenant, conversation)).state
-        except UnknownConversation:
-            raise missing from None
-        except Erased as error:
-            if whose.bound:  # it may have been another user's
-                raise missing from None
-            raise Erased(f"{what}: {error}") from None
-        if whose.bound and state.user != user:
-            raise missing
-        for name, given, own in (("user", user, state.user), ("channel", channel, state.channel)):
-            if given is not None and given != own:
-                raise InvalidRequest(
-                    f"{what}: field {name}: conversation {conversation} has "
-                    + (f"no {name}" if own is None else f"another {name}")
-                    + ": leave it out"
-                )
-        return key, state.user, state.channel
 
     # -- reading
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple, TypeVar
 
-from projections.errors import Healing
-from projections.names import Key, partition_of
+from projections.errors import ConversationParked, Healing
+from projections.names import Key, Position, partition_of
 from projections.storage.card import CARD, decode_card
 from projections.storage.layout import HEAD, decode_head
 from projections.storage.protocol import WindowReader
@@ -28,9 +28,26 @@ the work on them: others share the connections, the processors and the memory.
 
 
 class Owner(NamedTuple):
-    """The ``user`` of a conversation's last ``conversation.opened`` that stands, if it has one."""
+    """The ``user`` of a conversation's last ``conversation.opened`` that stands, if it has one.
+    ``parked``: where the conversation is parked. Whose it is from there on is not known.
+    """
 
     user: str | None
+    parked: Position | None = None
+
+    def known_at(self, position: Position) -> bool:
+        """Whether this owner is the one of what stands at a position that the window includes."""
+        return self.parked is None or position < self.parked
+
+    def check_known(self, key: Key, what: str) -> None:
+        """Raise :class:`ConversationParked` while it is not known whose the conversation is now.
+
+        Args: ``what`` the caller gets instead, as ``nothing was appended``.
+        """
+        if self.parked is not None:
+            raise ConversationParked(
+                f"{key.shown} is parked at {self.parked}: {what}, repeat it once it goes on"
+            )
 
 
 class StoredWindows:
@@ -101,9 +118,14 @@ class StoredWindows:
         with stored_form(key):
             if STUB in fields:
                 return Owner(decode_card(decode_stub(fields[STUB]).card).user)
-            if HEAD not in fields or decode_head(fields[HEAD]).erased:
+            if HEAD not in fields:
                 return None
-            return Owner(decode_card(fields.get(CARD, b"")).user)
+            head = decode_head(fields[HEAD])
+            if head.erased:
+                return None
+            user, at = decode_card(fields.get(CARD, b"")).user, head.quarantine
+            # A quarantined window never sleeps: a stub is of none.
+            return Owner(user, None if at is None else Position(self._partition(key), at.offset))
 
     async def context(self, key: Key, max_tokens: int | None) -> bytes | None:
         """The context document in OpenAI's format, joined from stored bytes. Of a window that was

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta, Struct
 
 from projections.errors import Conflict, InvalidEvent, InvalidName
-from projections.names import NAME_PATTERN, check_name, make_key, one_line
+from projections.names import NAME_PATTERN, Key, Position, check_name, make_key, one_line
 from projections.window.turns import MAX_SECONDS, NONE, Turns
 from threadfold.service.append_result import Appended, Applied
 from threadfold.service.conversations import ConversationService
@@ -84,7 +84,8 @@ async def begin(
     Raises:
         InvalidName: the turn's id is invalid.
         Conflict: another turn is active and the policy is to reject, too many turns wait, this
-            one was interrupted at once, or it has ended (``once``).
+            one was interrupted at once, it has ended (``once``), or the conversation is parked: no
+            turn begins later then.
         KafkaUnavailable, WaitTimedOut, Healing, RedisUnavailable: the turn may have begun; repeat
             the request with the same ``turn_id``.
     """
@@ -99,9 +100,7 @@ async def begin(
     if once is not None:
         flat["id"] = _id_of_begin(tenant, turn_id, once)
     since = time.monotonic()
-    turns, (applied,) = await _appended(
-        backend, tenant, conversation, [flat], UNCONDITIONED, charge
-    )
+    turns, applied = await _asked(backend, tenant, conversation, flat, charge)
     answer = _standing(turns, turn_id)
     while answer is not None and answer["status"] == "queued":
         waited = time.monotonic() - since
@@ -114,9 +113,7 @@ async def begin(
     if answer is None:
         used = "" if once is None else ": its key was used: give another one"
         why = ": it has ended" if applied.status == "duplicate" else _holder(turns) or used
-        raise Conflict(
-            f"turn {one_line(turn_id)} of conversation {conversation} did not begin{why}"
-        )
+        raise Conflict(f"{_not_begun(turn_id, conversation)}{why}")
     return {**answer, "position": str(applied.position)}
 
 
@@ -214,6 +211,50 @@ async def _appended(
     charge(appended)
     applied = await backend.wait_applied(tenant, conversation, appended)
     return await standing(backend, tenant, conversation), applied
+
+
+async def _asked(
+    backend: ConversationService,
+    tenant: str,
+    conversation: str,
+    flat: dict[str, Any],
+    charge: Charge,
+) -> tuple[Turns, Applied]:
+    """Append the begin of a turn; returns the turns after it, and what the fold did with it.
+
+    While the conversation is parked nothing is appended: the turn would begin once it goes on, and
+    nobody would know of it. One that holds the conversation already, or waits, stays as it is.
+
+    Raises:
+        Conflict: it is parked.
+        Others: as ``ConversationService.append`` and ``wait_applied`` say.
+    """
+    key, turn_id = make_key(tenant, conversation), flat["turn_id"]
+    refused = f"{_not_begun(turn_id, conversation)}: the conversation"
+    if (parked := await _parked_at(backend, key)) is not None:
+        turns = await standing(backend, tenant, conversation)
+        if _standing(turns, turn_id) is None:
+            raise Conflict(f"{refused} is parked at {parked}: nothing was appended")
+        return turns, Applied(turn_id, parked, "parked")
+    turns, (applied,) = await _appended(
+        backend, tenant, conversation, [flat], UNCONDITIONED, charge
+    )
+    if applied.status == "parked" and _standing(turns, turn_id) is None:
+        over = {"type": "turn.ended", "turn_id": turn_id}
+        charge(await backend.append(tenant, [(conversation, over)], noun="turn"))
+        at = await _parked_at(backend, key) or applied.position
+        raise Conflict(f"{refused} was parked at {at} meanwhile: its end was appended, too")
+    return turns, applied
+
+
+def _not_begun(turn_id: str, conversation: str) -> str:
+    return f"turn {one_line(turn_id)} of conversation {conversation} did not begin"
+
+
+async def _parked_at(backend: ConversationService, key: Key) -> Position | None:
+    """Where the conversation is parked; None: it is not. One that sleeps stays asleep."""
+    owner = await backend.owner(key)
+    return None if owner is None else owner.parked
 
 
 def _id_of_begin(tenant: str, turn_id: str, once: str) -> str:

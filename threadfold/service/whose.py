@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from projections.errors import Erased, Forbidden, InvalidRequest, UnknownConversation
+from projections.names import Key, Position, make_key, users_log
 from streams.memory.store import Filter
+from threadfold.service.conversation_reader import unknown
+from threadfold.service.conversations import ConversationService
+from threadfold.service.stored_windows import Owner
 
 
 class Whose(NamedTuple):
@@ -29,3 +34,50 @@ class Whose(NamedTuple):
             conversations=self.conversations,
             **more,
         )
+
+
+async def log_of(
+    backend: ConversationService, whose: Whose, what: str
+) -> tuple[Key, str | None, str | None]:
+    """The log that a save belongs to, and its user and channel.
+
+    Args: ``what`` errors begin with, as ``memory 3``.
+
+    Raises:
+        Forbidden: the token names conversations, and the save none.
+        InvalidRequest: the conversation is of another user or channel.
+        UnknownConversation: there is none, or it is not the end user's.
+        ConversationParked: an end user's is parked.
+        Others: as ``ConversationReader.window`` says.
+    """
+    tenant, user, channel, conversation, names, _ = whose
+    if conversation is None:
+        if names is not None:
+            raise Forbidden(f"{what}: field conversation: the token names conversations: name one")
+        return users_log(tenant, user), user, channel
+    key = make_key(tenant, conversation)
+    missing = UnknownConversation(f"{what}: {unknown(key)}")
+    if names is not None and conversation not in names:
+        raise missing
+    try:
+        window = await backend.window(tenant, conversation)
+    except UnknownConversation:
+        raise missing from None
+    except Erased as error:
+        if whose.bound:  # it may have been another user's
+            raise missing from None
+        raise Erased(f"{what}: {error}") from None
+    state, parked = window.state, window.meta.quarantine
+    if whose.bound and state.user != user:
+        raise missing
+    if whose.bound and parked is not None:
+        at = Position(window.partition, parked.offset)
+        Owner(state.user, at).check_known(key, f"{what} was not saved")
+    for name, given, own in (("user", user, state.user), ("channel", channel, state.channel)):
+        if given is not None and given != own:
+            raise InvalidRequest(
+                f"{what}: field {name}: conversation {conversation} has "
+                + (f"no {name}" if own is None else f"another {name}")
+                + ": leave it out"
+            )
+    return key, state.user, state.channel

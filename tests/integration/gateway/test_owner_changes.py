@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from streams.settings.settings import Settings
-from tests.support.end_users import serving_end_users
+from tests.support.end_users import Followed, follow, serving_end_users
 from tests.support.gateway import is_problem, say
 from tests.support.worker import running_worker
 
@@ -59,3 +59,25 @@ async def test_a_stream_is_refused_while_it_cannot_be_known_whose_the_conversati
         answer = await world("GET", f"/conversations/{mine}/stream", await world.token("ann"))
         is_problem(answer, 503)
         assert answer.headers["retry-after"]
+
+
+@pytest.mark.long
+async def test_a_stream_goes_on_while_the_windows_stay_behind_up_to_a_change_of_owner(
+    settings: Settings,
+) -> None:
+    async with serving_end_users(settings) as world:
+        seen = Followed()
+        async with running_worker(settings):
+            await world.ready()
+            mine = await world.begin("ann", "hello")
+            path = f"/conversations/{mine}"
+            token = await world.token("ann")
+            task = asyncio.create_task(follow(world, f"{path}/stream?token={token}", {}, seen))
+            await seen.has("event: state")
+        await world("POST", f"{path}/events", "acme", say("not folded yet"))
+        await seen.has("not folded yet")
+        opened = {"type": "conversation.opened", "user": "bob"}
+        await world("POST", f"{path}/events", "acme", [opened, say("for bob alone")])
+        await asyncio.wait_for(seen.ended.wait(), 30)
+        await task
+        assert "bob" not in seen.text

@@ -25,6 +25,7 @@ from threadfold.gateway.answers import (
     WorkingMemory,
 )
 from threadfold.gateway.declaration import Answer, Routes
+from threadfold.gateway.end_users import check_own
 from threadfold.gateway.examples import CURSOR, EVENT, POSITION, RENDER, example_of
 from threadfold.gateway.parameters import Path, Query
 from threadfold.gateway.request import Request
@@ -187,9 +188,7 @@ async def get_event(
         caller.tenant, conversation, position, offset=offset, limit=limit
     )
     if caller.end_user is not None:
-        # The log has events before the window knows that they are another user's.
-        key = make_key(caller.tenant, conversation)
-        await caller.backend.wait_for(parse_position(position), whose=key)
+        await check_own(caller, make_key(caller.tenant, conversation), parse_position(position))
     return found
 
 

@@ -1,0 +1,255 @@
+"""What end users get of a conversation that is parked, and what becomes of its turns."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from projections.names import Position
+from streams.settings.settings import Settings
+from tests.support.end_users import Followed, World, follow
+from tests.support.gateway import Client, is_problem, say
+from tests.support.parking import park
+from tests.support.worker import until
+
+SECRET = "for bob alone"
+
+
+@asynccontextmanager
+async def following(world: World, path: str) -> AsyncIterator[Followed]:
+    seen = Followed()
+    task = asyncio.create_task(follow(world, path, {}, seen))
+    try:
+        await seen.has("event: state")
+        yield seen
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def drop(world: World, bad: Position) -> None:
+    if "operator" not in world.keys:
+        world.keys["operator"] = await world.control.add_key("acme", ["admin"])
+
+    async def dropped() -> bool:
+        answer = await world("POST", f"/dead-letters/{bad}/drop", "operator", {})
+        return bool(answer.status_code == 200 and answer.json()["applied"])
+
+    await until(dropped)  # the key is known to the gateway a moment later
+
+
+async def add(world: World, name: str, *events: dict[str, Any]) -> list[str]:
+    """Append events with the tenant's key to a conversation that is parked; their positions."""
+    path = f"/conversations/{name}/events?wait=applied"
+    answer = await world("POST", path, "acme", list(events))
+    assert [event["status"] for event in answer.json()["events"]] == ["parked"] * len(events)
+    return [event["position"] for event in answer.json()["events"]]
+
+
+async def test_a_former_owner_gets_nothing_of_a_parked_conversation_from_there_on(
+    world: World, settings: Settings
+) -> None:
+    mine, token = await world.begin("ann", "hello"), await world.token("ann")
+    path = f"/conversations/{mine}"
+    told = await world("POST", f"{path}/events?wait=applied", "acme", say("stands before"))
+    before = told.json()["position"]
+    async with following(world, f"{path}/stream?token={token}") as seen:
+        bad = await park(settings, mine)
+        opened = {"type": "conversation.opened", "user": "bob"}
+        positions = await add(world, mine, opened, say(SECRET), say(SECRET, "assistant"))
+        await asyncio.wait_for(seen.ended.wait(), 10)
+    first = (await world("GET", f"{path}/history?limit=500")).json()["events"][-1]["position"]
+    resumed = Followed()
+    await follow(world, f"{path}/stream?after={first}&token={token}", {}, resumed)
+    assert "stands before" in resumed.text
+    for stream in (seen, resumed):
+        assert "bob" not in stream.text and '"type":"conversation.opened"' not in stream.text
+        assert "parked from here on" in stream.text
+    for position in positions:
+        answer = await world("GET", f"{path}/events/{position}", token)
+        is_problem(answer, 503, f"is parked at {bad}", f"the event at {position} is not shown")
+    assert (await world("GET", f"{path}/events/{before}", token)).status_code == 200
+    for what in ("context", "history?wait=applied", "summaries"):
+        answer = await world("GET", f"{path}/{what}", token)
+        assert answer.status_code == 200 and SECRET not in answer.text
+    await drop(world, bad)
+    for what in ("context", f"events/{positions[1]}", "stream"):
+        is_problem(await world("GET", f"{path}/{what}", token), 404)
+    now = await world("GET", f"{path}/history?limit=500", await world.token("bob"))
+    assert SECRET in now.text
+
+
+async def test_an_end_user_appends_nothing_to_a_parked_conversation(
+    world: World, settings: Settings
+) -> None:
+    mine, token = await world.begin("ann", "hello"), await world.token("ann")
+    bad = await park(settings, mine)
+    await add(world, mine, say("waits"))
+    path = f"/conversations/{mine}"
+    for what, body in (
+        ("messages", {"role": "user", "content": "by ann"}),
+        ("events", say("by ann")),
+    ):
+        for wait in ("", "?wait=applied"):
+            answer = await world("POST", f"{path}/{what}{wait}", token, body)
+            is_problem(answer, 503, f"is parked at {bad}", "nothing was appended")
+    memory = {"text": "by ann, too", "conversation": mine}
+    is_problem(await world("POST", "/memories", token, memory), 503, f"is parked at {bad}")
+    assert (await world("POST", f"{path}/events", "acme", say("tenant"))).status_code == 202
+    await drop(world, bad)
+    shown = (await world("GET", f"{path}/context")).text
+    assert "waits" in shown and "tenant" in shown and "by ann" not in shown
+    again = await world("POST", f"{path}/events?wait=applied", token, say("by ann"))
+    assert again.json()["events"][0]["status"] == "applied"
+
+
+async def test_the_stream_of_an_owner_goes_on_where_it_ended_once_the_record_is_dropped(
+    world: World, settings: Settings
+) -> None:
+    mine, token = await world.begin("ann", "hello"), await world.token("ann")
+    path = f"/conversations/{mine}"
+    async with following(world, f"{path}/stream?token={token}") as seen:
+        await world("POST", f"{path}/events?wait=applied", "acme", say("stands before"))
+        await seen.has("stands before")
+        bad = await park(settings, mine)
+        await add(world, mine, say("waits one"), say("waits two"))
+        await asyncio.wait_for(seen.ended.wait(), 10)
+    assert "waits" not in seen.text
+    last = [line for line in seen.text.splitlines() if line.startswith("id: ")][-1][4:]
+    await drop(world, bad)
+    async with following(world, f"{path}/stream?after={last}&token={token}") as resumed:
+        await resumed.has("waits two")
+        await world("POST", f"{path}/events", "acme", say("after all"))
+        await resumed.has("after all")
+    assert resumed.text.count("waits one") == 1 and "stands before" not in resumed.text
+
+
+async def test_a_stream_that_had_nothing_to_send_stays_open_until_the_record_is_dropped(
+    world: World, settings: Settings
+) -> None:
+    mine, token = await world.begin("ann", "hello"), await world.token("ann")
+    path = f"/conversations/{mine}"
+    async with following(world, f"{path}/stream?token={token}") as seen:
+        bad = await park(settings, mine)
+        await drop(world, bad)
+        await world("POST", f"{path}/events", "acme", say("after all"))
+        await seen.has("after all")
+        assert not seen.ended.is_set()
+
+
+async def test_no_text_in_progress_of_a_parked_conversation_reaches_an_end_user(
+    world: World, settings: Settings
+) -> None:
+    mine, token = await world.begin("ann", "hello"), await world.token("ann")
+    path = f"/conversations/{mine}"
+
+    async def parked() -> bool:
+        return "parked" in (await world("GET", f"{path}/context")).json()
+
+    async with (
+        following(world, f"{path}/stream?token={token}") as seen,
+        following(world, f"{path}/stream?token={token}") as other,
+    ):
+        await park(settings, mine)
+        await until(parked)
+        piece = {"turn_id": "t", "offset": 0, "delta": SECRET}
+        assert (await world("POST", f"{path}/partial", "acme", piece)).status_code == 202
+        for stream in (seen, other):
+            await asyncio.wait_for(stream.ended.wait(), 10)
+            assert SECRET not in stream.text and "parked from here on" in stream.text
+    late = Followed()
+    await follow(world, f"{path}/stream?token={token}", {}, late)
+    assert SECRET not in late.text and "parked from here on" in late.text
+
+
+async def test_no_turn_begins_while_its_conversation_is_parked_nor_later_by_itself(
+    call: Client, settings: Settings
+) -> None:
+    name = f"parked-{uuid4().hex[:8]}"
+    path = f"/v1/conversations/{name}"
+    await call("POST", f"{path}/events?wait=applied", say("hello"))
+    bad = await park(settings, name)
+    waits = (await call("POST", f"{path}/events?wait=applied", say("waits"))).json()
+    assert waits["events"][0]["status"] == "parked"
+    for policy in ("reject", "queue", "interrupt"):
+        for headers in ({}, {"Idempotency-Key": policy}):
+            body = {"turn_id": f"t-{policy}", "policy": policy}
+            answer = await call("POST", f"{path}/turns", body, headers=headers)
+            is_problem(answer, 409, f"parked at {bad}: nothing was appended")
+    assert (await call("GET", f"{path}/context")).json()["parked"]["waiting"] == 1
+    await goes_on(call, name, bad)
+    assert (await call("GET", f"{path}/turns")).json() == {"live": None, "waiting": []}
+    key = {"Idempotency-Key": "reject"}
+    begun = await call("POST", f"{path}/turns", {"turn_id": "t-reject"}, headers=key)
+    assert begun.json()["status"] == "started", "a request that was refused used no key up"
+
+
+@pytest.mark.parametrize("keyed", [False, True])
+async def test_a_turn_whose_conversation_is_parked_meanwhile_does_not_begin_later(
+    call: Client, settings: Settings, monkeypatch: pytest.MonkeyPatch, keyed: bool
+) -> None:
+    name = f"raced-{uuid4().hex[:8]}"
+    path = f"/v1/conversations/{name}"
+    await call("POST", f"{path}/events?wait=applied", say("hello"))
+    append, places = call.backend.append, list[Position]()
+
+    async def late(*args: Any, **options: Any) -> Any:
+        if not places:
+            places.append(await park(settings, name))
+        return await append(*args, **options)
+
+    monkeypatch.setattr(call.backend, "append", late)
+    body, headers = {"turn_id": "t", "seconds": 600}, {"Idempotency-Key": "k"} if keyed else {}
+    answer = await call("POST", f"{path}/turns", body, headers=headers)
+    is_problem(answer, 409, f"was parked at {places[0]} meanwhile")
+    await goes_on(call, name, places[0])
+    assert (await call("GET", f"{path}/turns")).json() == {"live": None, "waiting": []}
+    other = await call("POST", f"{path}/turns", {"turn_id": "other"})
+    assert other.json()["status"] == "started"
+
+
+async def test_a_turn_that_waits_is_asked_for_again_while_its_conversation_is_parked(
+    call: Client, settings: Settings
+) -> None:
+    name = f"queued-{uuid4().hex[:8]}"
+    path = f"/v1/conversations/{name}"
+    first = (await call("POST", f"{path}/turns", {"turn_id": "a"})).json()
+    queued = {"turn_id": "b", "policy": "queue"}
+    await call("POST", f"{path}/turns", queued)
+    bad = await park(settings, name)
+    await call("POST", f"{path}/events?wait=applied", say("waits"))
+    again = (await call("POST", f"{path}/turns", queued)).json()
+    assert (again["status"], again["place"]) == ("queued", 1)
+    held = (await call("POST", f"{path}/turns", {"turn_id": "a"})).json()
+    assert held["fencing_token"] == first["fencing_token"]
+    assert (await call("GET", f"{path}/context")).json()["parked"]["waiting"] == 1
+    await call("POST", f"{path}/turns/a/end")
+    await goes_on(call, name, bad)
+    assert (await call("POST", f"{path}/turns", queued)).json()["status"] == "started"
+
+
+async def test_a_turn_that_ends_while_its_conversation_is_parked_is_over_once_it_goes_on(
+    call: Client, settings: Settings
+) -> None:
+    name = f"ends-{uuid4().hex[:8]}"
+    path = f"/v1/conversations/{name}"
+    token = (await call("POST", f"{path}/turns", {"turn_id": "t"})).json()["fencing_token"]
+    bad, fence = await park(settings, name), {"Fencing-Token": str(token)}
+    renewed = await call("POST", f"{path}/turns/t/renew", {"seconds": 300}, headers=fence)
+    assert renewed.status_code == 202
+    assert (await call("POST", f"{path}/turns/t/end", headers=fence)).status_code == 202
+    await goes_on(call, name, bad)
+    assert (await call("GET", f"{path}/turns")).json() == {"live": None, "waiting": []}
+
+
+async def goes_on(call: Client, name: str, bad: Position) -> None:
+    """Drop the record at which a conversation is parked, as ``dead-letters drop`` does."""
+    dropping = {"type": "event.dropped", "position": str(bad)}
+    appended = await call.backend.append("acme", [(name, dropping)], operator=True)
+    await call.backend.wait_applied("acme", name, appended)
+    assert "parked" not in (await call("GET", f"/v1/conversations/{name}/context")).json()
