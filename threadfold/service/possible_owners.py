@@ -32,6 +32,8 @@ from threadfold.service.conversations import ConversationService
 PAGE = 500
 AT_A_TIME = 8
 """Parked conversations whose waiting events are read at a time."""
+PIECE = 2 << 20
+"""Bytes of events that are read at once, about."""
 MOST_FOLDED = 5_000
 """Events before a parked one that are read for their users, where a waiting one goes back there."""
 MOST_NAMED = 5
@@ -159,7 +161,9 @@ async def _users_after(
         return None
     users, back = set[str](), list[AnyEvent]()
     ids = set[str]()
-    events = Pieces(backend.log, partition).events(key, [quarantine.offset, *waiting])
+    events = Pieces(backend.log, partition, most_bytes=PIECE).events(
+        key, [quarantine.offset, *waiting]
+    )
     async for _, piece in events:
         for _, event in piece:
             ids.add(event.id)
@@ -198,7 +202,7 @@ async def _users_before(backend: ConversationService, key: Key, partition: int) 
         return None
     return {
         event.data.user
-        async for _, piece in Pieces(backend.log, partition).events(key, offsets)
+        async for _, piece in Pieces(backend.log, partition, most_bytes=PIECE).events(key, offsets)
         for _, event in piece
         if isinstance(event, OpenedEvent) and event.data.user
     }
