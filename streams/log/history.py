@@ -22,6 +22,8 @@ READ_FIRST = 8
 READ_PART = 16_000
 READ_BYTES = 16 << 20
 """Records read at once: at first, when it is known how large they are, and bytes of them."""
+FEW_BYTES = 2 << 20
+"""Bytes read at once where requests are served."""
 ROW_BYTES = 500
 """What a record or an event takes in memory beside its value, about."""
 SLICE = 0.002

@@ -9,13 +9,11 @@ from projections.errors import UnknownConversation, WaitTimedOut
 from projections.names import Key, Position, partition_of
 from projections.window.window import Window
 from streams.encryption.payload_cipher import is_sealed
-from streams.log.history import Pieces, pieces_backwards
+from streams.log.history import FEW_BYTES, Pieces, pieces_backwards
 from streams.log.log import Row
 from threadfold.service.conversations import ConversationService
 
 Verdict = Literal["opaque", "kept"]
-PIECE = 2 << 20
-"""Bytes of events that are read at once, about."""
 MOST_BEHIND = 200_000
 """Offsets that the windows may be behind, but for a halted partition's: so much is searched within
 a few seconds.
@@ -58,7 +56,7 @@ async def verdict_of(backend: ConversationService, key: Key) -> Verdict:
 
 async def _any_kept(backend: ConversationService, key: Key, offsets: Sequence[int]) -> bool:
     """Whether one of the conversation's events is not sealed; a span may have a gigabyte."""
-    pieces = Pieces(backend.log, partition_of(key, backend.log.partitions), most_bytes=PIECE)
+    pieces = Pieces(backend.log, partition_of(key, backend.log.partitions), most_bytes=FEW_BYTES)
     while offsets:
         piece = await pieces.read(offsets)
         if any(_of_row(row, key) == "kept" for row in piece.rows.values()):

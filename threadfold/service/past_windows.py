@@ -20,7 +20,7 @@ from projections.names import Key, Position
 from projections.policy.policy import Failures, Rules
 from projections.window.window import Window
 from streams.encryption.payload_cipher import NotAuthentic, PayloadCipher, open_value
-from streams.log.history import Pieces, offsets_of, pieces_backwards
+from streams.log.history import FEW_BYTES, Pieces, offsets_of, pieces_backwards
 from streams.log.log import Log, Row
 from streams.recovery.callable_failures import check_shown
 from streams.runtime.keyed_limit import KeyedLimit
@@ -34,8 +34,6 @@ MOST_BYTES = 32 << 20
 """Bytes of events that are folded for one answer of a gateway: they are in its memory, twice while
 they are handed to the other process.
 """
-PIECE = 2 << 20
-"""Bytes of events that are read at once, about."""
 AT_A_TIME = 1
 """Folds of one tenant at a time."""
 PATIENCE = 15.0
@@ -106,7 +104,11 @@ class PastWindows:
     async def _read(
         self, key: Key, at: Position, offsets: Sequence[int], most_bytes: int | None
     ) -> list[Record]:
-        records, size, pieces = list[Record](), 0, Pieces(self._log, at.partition, most_bytes=PIECE)
+        records, size, pieces = (
+            list[Record](),
+            0,
+            Pieces(self._log, at.partition, most_bytes=FEW_BYTES),
+        )
         while offsets:
             piece = await pieces.read(offsets)
             offsets, size = offsets[len(piece.asked) :], size + piece.size

@@ -25,15 +25,13 @@ from projections.storage.listing import QUARANTINED, Found
 from projections.storage.records import stored_form
 from projections.storage.stubs import STUB, decode_stub
 from projections.window.meta import Quarantine
-from streams.log.history import Pieces, offsets_of
+from streams.log.history import FEW_BYTES, Pieces, offsets_of
 from streams.runtime.tasks import some_at_a_time
 from threadfold.service.conversations import ConversationService
 
 PAGE = 500
 AT_A_TIME = 8
 """Parked conversations whose waiting events are read at a time."""
-PIECE = 2 << 20
-"""Bytes of events that are read at once, about."""
 MOST_FOLDED = 5_000
 """Events before a parked one that are read for their users, where a waiting one goes back there."""
 MOST_NAMED = 5
@@ -161,7 +159,7 @@ async def _users_after(
         return None
     users, back = set[str](), list[AnyEvent]()
     ids = set[str]()
-    events = Pieces(backend.log, partition, most_bytes=PIECE).events(
+    events = Pieces(backend.log, partition, most_bytes=FEW_BYTES).events(
         key, [quarantine.offset, *waiting]
     )
     async for _, piece in events:
@@ -202,7 +200,9 @@ async def _users_before(backend: ConversationService, key: Key, partition: int) 
         return None
     return {
         event.data.user
-        async for _, piece in Pieces(backend.log, partition, most_bytes=PIECE).events(key, offsets)
+        async for _, piece in Pieces(backend.log, partition, most_bytes=FEW_BYTES).events(
+            key, offsets
+        )
         for _, event in piece
         if isinstance(event, OpenedEvent) and event.data.user
     }

@@ -116,7 +116,7 @@ async def test_too_long_a_fold_is_refused_before_any_of_it(talk: Talk) -> None:
 async def test_a_fold_of_too_many_bytes_is_refused_before_all_of_them_are_read(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(past_windows, "PIECE", 20_000)
+    monkeypatch.setattr(past_windows, "FEW_BYTES", 20_000)
     talk = Talk(SMALL)
     for _ in range(100):
         talk.say("message", role="user", content="x" * 5_000)
