@@ -41,6 +41,7 @@ from threadfold.service.recall import Answer, Recall
 from threadfold.service.saved_memories import Made, Saved, drafted, first_of, flat_event
 from threadfold.service.unstored import Unstored
 from threadfold.service.use_counts import UseCounts
+from threadfold.service.waiting_turns import without_waiting
 from threadfold.service.whose import Whose, log_of
 
 MAX_LISTED = 200
@@ -317,7 +318,8 @@ class Memories:
         async with self._turns.of(question.only.tenant):
             before, weights = self._emptied, self._policy(question.only.tenant).recall_weights
             question = replace(question, only=self._unerased(question.only))
-            return self._whole(await self.recall.ask(question, weights), before)
+            answer = self._whole(await self.recall.ask(question, weights), before)
+        return await without_waiting(self._backend, question.only.tenant, answer)
 
     def _policy(self, tenant: str) -> Policy:
         state = self._backend.control.state

@@ -31,6 +31,10 @@ PAGE_TYPES = tuple(sorted(set(DATA_TYPES) - {"tool.result.chunk"}))
 """The types of events that a page may be asked for."""
 MAX_LOOKED = 2_000
 """Events that a page of some types reads."""
+VALUES = 4
+"""As so many bytes each byte of a record counts: it may be of thousands of values, each of which is
+read and written anew.
+"""
 PAGE_BYTES = 4 << 20
 """Bytes of records after which a page ends: it has one event at least."""
 FIRST, MOST = 20, 32
@@ -220,7 +224,7 @@ async def flat_event_beside(
     raw: Raw, key: Key, seals: PayloadCipher, turn: Turn
 ) -> dict[str, Any] | None:
     """:func:`flat_event`, of a large record made beside others' requests within ``turn``."""
-    return await turn.work(len(raw.value or b""), partial(flat_event, raw, key, seals))
+    return await turn.work(VALUES * len(raw.value or b""), partial(flat_event, raw, key, seals))
 
 
 def flat_event(raw: Raw, key: Key, seals: PayloadCipher) -> dict[str, Any] | None:

@@ -158,26 +158,24 @@ async def _users_after(
     if quarantine.count > len(waiting):
         return None
     users, back = set[str](), list[AnyEvent]()
-    ids = set[str]()
     events = Pieces(backend.log, partition, most_bytes=FEW_BYTES).events(
         key, [quarantine.offset, *waiting]
     )
     async for _, piece in events:
         for _, event in piece:
-            ids.add(event.id)
             if isinstance(event, OpenedEvent) and event.data.user:
                 users.add(event.data.user)
             elif isinstance(event, RollbackEvent | EventDroppedEvent):
                 back.append(event)
-    if not any(_goes_back(event, partition, quarantine.offset, ids) for event in back):
+    if not any(_goes_back(event, partition, quarantine.offset) for event in back):
         return users
     before = await _users_before(backend, key, partition)
     return None if before is None else users | before
 
 
-def _goes_back(event: AnyEvent, partition: int, parked: int, waiting: set[str]) -> bool:
-    """Whether an event may undo what the window includes: one that opened it, say. ``waiting`` are
-    the ids of events that it does not include.
+def _goes_back(event: AnyEvent, partition: int, parked: int) -> bool:
+    """Whether an event may undo what the window includes: one that opened it, say. An id may be
+    that of an event there, also where a repeat of it waits.
     """
     if isinstance(event, RollbackEvent):
         to = event.data.to
@@ -188,7 +186,7 @@ def _goes_back(event: AnyEvent, partition: int, parked: int, waiting: set[str]) 
     try:
         position = parse_position(to)
     except InvalidPosition:
-        return to not in waiting
+        return True
     return position.partition == partition and position.offset < parked
 
 

@@ -84,6 +84,35 @@ async def test_a_former_owner_gets_nothing_of_a_parked_conversation_from_there_o
     assert SECRET in now.text
 
 
+async def test_what_waits_in_a_parked_conversation_is_in_no_search_or_recall_before_it_goes_on(
+    world: World, settings: Settings
+) -> None:
+    mine, token = await world.begin("ann", "The walrus stands before."), await world.token("ann")
+    other = await world.begin("ann", "Where stands the walrus?")
+    query = {"query": "walrus", "kinds": ["turn"]}
+
+    async def found(credential: str) -> str:
+        answer = await world("POST", "/memories/search", credential, query)
+        assert answer.status_code == 200 and not answer.json()["away"], answer.text
+        return answer.text
+
+    async def has_it() -> bool:
+        return "stands before" in await found(token)
+
+    await until(has_it)
+    bad = await park(settings, mine)
+    await add(world, mine, say(f"The walrus stands {SECRET}."))
+    for credential in (token, "acme"):
+        text = await found(credential)  # it waits until the index has all that was said
+        assert "stands before" in text and SECRET not in text
+    path = f"/conversations/{other}/context?recall=on"
+    context = (await world("GET", path, token)).text
+    assert "stands before" in context and SECRET not in context
+    await drop(world, bad)
+    assert SECRET in await found(token)
+    assert SECRET in (await world("GET", path, token)).text
+
+
 async def test_an_end_user_appends_nothing_to_a_parked_conversation(
     world: World, settings: Settings
 ) -> None:

@@ -92,6 +92,19 @@ async def test_nothing_of_a_user_is_erased_while_a_parked_conversation_may_becom
         assert await erased(backend, "qa") == ["of-qa", users_log(TENANT, "qa").conversation]
 
 
+async def test_a_rollback_waits_to_an_id_of_which_a_repeat_waits_too(made: Settings) -> None:
+    async with stack(made) as (_, backend):
+        first = {"id": "k1", **message("of quin")}
+        await say(backend, "again", opened("quin"), first, opened("quentin"), message("his"))
+        at = await park(made, backend, "again")
+        await say(backend, "again", first, {"type": "rollback", "to": "k1"})
+        for user in ("quin", "quentin"):
+            with pytest.raises(Conflict, match=rf"nothing is erased.* again at {at}"):
+                await Eraser(backend, no_text).user(TENANT, user)
+        await letters.drop(backend, at)
+        assert await erased(backend, "quin") == ["again"]
+
+
 async def test_a_parked_conversation_that_stays_its_users_is_erased_with_the_user(
     made: Settings,
 ) -> None:

@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Meta, Raw, Struct
 from starlette.responses import Response
 
-from streams.runtime.keyed_limit import KeyedLimit
+from streams.runtime.keyed_limit import LARGE, KeyedLimit
 from threadfold.gateway.conditions import Conditional
 from threadfold.gateway.examples import CONVERSATION
 from threadfold.gateway.parameters import Header, ParameterGroup, Path, Query
@@ -22,6 +22,8 @@ from threadfold.service.documents import beside
 from threadfold.service.drafts import UNCONDITIONED
 
 C = "/v1/conversations/{conversation}"
+MANY_VALUES = 2_000
+"""Values of a document that are written in a millisecond, about."""
 
 
 class Nothing(Struct, forbid_unknown_fields=True):
@@ -91,13 +93,35 @@ def answer(document: object, status: int = 200) -> Response:
 
 async def answer_beside(turns: KeyedLimit, tenant: str, document: object, status: int) -> Response:
     """:func:`answer`, made :func:`beside` others' requests."""
-    return await beside(text_size(document), turns, tenant, partial(answer, document, status))
+    make = partial(_answer_by_items, document, status)
+    return await beside(text_size(document), turns, tenant, make)
+
+
+def _answer_by_items(document: object, status: int) -> Response:
+    """:func:`answer`, the items of an object's lists each by itself: one call for all of them would
+    hold Python's lock to its end.
+    """
+    if not isinstance(document, dict):
+        return answer(document, status)
+    encode = msgspec.json.encode
+    fields = [
+        b"%b:[%b]" % (encode(name), b",".join(map(encode, value)))
+        if isinstance(value, list)
+        else b"%b:%b" % (encode(name), encode(value))
+        for name, value in document.items()
+    ]
+    return JsonBytes(b"{%b}" % b",".join(fields), status)
 
 
 def text_size(document: object) -> int:
-    """The characters of a document's texts."""
-    size, waiting = 0, [document]
+    """The characters of a document's texts; of one that has many values, as many as make it a large
+    one.
+    """
+    size, looked, waiting = 0, 0, [document]
     while waiting:
+        looked += 1
+        if looked > MANY_VALUES:
+            return size + LARGE + 1
         match waiting.pop():
             case str() as text:
                 size += len(text)
