@@ -328,7 +328,7 @@ class Healing(ThreadfoldError):
 
 
 class ConversationParked(ThreadfoldError):
-    """The conversation is parked: an operator has to retry or drop an event first."""
+    """The conversation is parked, or its partition is halted: an operator has to let it go on."""
 
     problem = 503
 

@@ -16,8 +16,15 @@ from typing import Any, NamedTuple
 from msgspec import Struct
 from msgspec.json import Decoder
 
-from projections.errors import Erased, Forbidden, InvalidName, ThreadfoldError, WaitTimedOut
-from projections.names import Key, Position, make_key, parse_position
+from projections.errors import (
+    ConversationParked,
+    Erased,
+    Forbidden,
+    InvalidName,
+    ThreadfoldError,
+    WaitTimedOut,
+)
+from projections.names import Key, Position, make_key, parse_position, partition_of
 from threadfold.gateway.access import Caller
 from threadfold.gateway.declaration import Route
 from threadfold.gateway.tokens import EndUser
@@ -61,7 +68,7 @@ async def reach(caller: Caller, end_user: EndUser, route: Route, parts: Sequence
     Raises:
         Forbidden: the route is not for end users.
         UnknownConversation: it is not his, or the token does not name it, or there is none.
-        ConversationParked: he appends, and it is parked.
+        ConversationParked: he appends, and it is parked, or its partition is halted.
         Others: as ``ConversationService.owner`` says.
     """
     if not route.end_users:
@@ -79,8 +86,21 @@ async def reach(caller: Caller, end_user: EndUser, route: Route, parts: Sequence
             return caller._replace(opens=True)
         raise unknown(key)
     if route.scope == "append":
-        owner.check_known(key, "nothing was appended")
+        _check_append(caller, key, owner)
     return caller
+
+
+def _check_append(caller: Caller, key: Key, owner: Owner) -> None:
+    """Raise :class:`ConversationParked` while events wait that may have given the conversation to
+    another user, for as long as an operator leaves them.
+    """
+    owner.check_known(key, "nothing was appended")
+    partition = partition_of(key, caller.backend.log.partitions)
+    if partition in caller.backend.control.state.halted():
+        raise ConversationParked(
+            f"{key.shown} is in partition {partition}, which is halted: nothing was appended,"
+            " repeat it once it goes on"
+        )
 
 
 async def answered(

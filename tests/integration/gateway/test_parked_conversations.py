@@ -10,7 +10,8 @@ from uuid import uuid4
 
 import pytest
 
-from projections.names import Position
+from projections.names import Key, Position, partition_of
+from streams.control.halts import Halt
 from streams.settings.settings import Settings
 from tests.support.end_users import Followed, World, follow
 from tests.support.gateway import Client, is_problem, say
@@ -135,6 +136,32 @@ async def test_an_end_user_appends_nothing_to_a_parked_conversation(
     assert "waits" in shown and "tenant" in shown and "by ann" not in shown
     again = await world("POST", f"{path}/events?wait=applied", token, say("by ann"))
     assert again.json()["events"][0]["status"] == "applied"
+
+
+async def test_an_end_user_appends_nothing_while_the_partition_is_halted(
+    world: World, settings: Settings
+) -> None:
+    mine, token = await world.begin("ann", "hello"), await world.token("ann")
+    path, number = f"/conversations/{mine}", partition_of(Key("acme", mine), settings.partitions)
+    live = world.control.state.live
+    halt = Halt(live, 10**9, 1, 1, 10**9, "a test", "2026-01-31T12:00:00Z")
+    await world.control.write({f"halt/{number}": halt})
+
+    async def refused() -> bool:
+        answer = await world("POST", f"{path}/events", token, say("by ann"))
+        return answer.status_code == 503
+
+    await until(refused)
+    answer = await world("POST", f"{path}/events", token, say("by ann"))
+    is_problem(answer, 503, f"partition {number}, which is halted", "nothing was appended")
+    assert (await world("POST", f"{path}/events", "acme", say("tenant"))).status_code == 202
+    assert (await world("GET", f"{path}/context", token)).status_code == 200
+    await world.control.write({f"halt/{number}": halt.accept()})
+    await until(lambda: _appends(world, path, token))
+
+
+async def _appends(world: World, path: str, token: str) -> bool:
+    return (await world("POST", f"{path}/events", token, say("by ann"))).status_code == 202
 
 
 async def test_the_stream_of_an_owner_goes_on_where_it_ended_once_the_record_is_dropped(
