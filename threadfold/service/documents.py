@@ -33,6 +33,8 @@ ENTRY = 512
 """Bytes that a message counts more: the work on it takes some 8 us, that on 512 bytes 1 us, and no
 more than some 5 ms are done in the event loop.
 """
+FIELDS = 4
+"""Fields that a message has; each one more counts as much as a message."""
 
 
 def check_format(name: str, known: tuple[str, ...] = FORMATS) -> str:
@@ -107,11 +109,18 @@ async def window_beside(
 
 def size_of(window: Window) -> int:
     """What work on a window takes, as bytes: those of the messages in its tail and its system lane,
-    and ``ENTRY`` for each; of ``exact`` cuts as often as there are reducers.
+    and ``ENTRY`` for each, and for each part of theirs; of ``exact`` cuts as often as there are
+    reducers.
     """
     bodies = [entry.body for entry in window.tail] + [one.body for one in window.state.pinned]
-    size, policy = sum(map(len, bodies)) + ENTRY * len(bodies), window.policy
+    parts = max(0, sum(map(fields_in, bodies)) - FIELDS * len(bodies))
+    size, policy = sum(map(len, bodies)) + ENTRY * (len(bodies) + parts), window.policy
     return size * (1 + len(policy.reducers)) if policy.cuts == "exact" else size
+
+
+def fields_in(value: bytes) -> int:
+    """The fields of the objects in a JSON text, about."""
+    return value.count(b'":')
 
 
 def turns_of_large() -> KeyedLimit:

@@ -24,6 +24,7 @@ from streams.log.history import event_of, pieces_backwards
 from streams.log.log import Log, Raw
 from streams.runtime.keyed_limit import Turn
 from threadfold.service import cursors
+from threadfold.service.documents import ENTRY, fields_in
 
 MAX_PAGE = 500
 """The maximum number of events in a page of history."""
@@ -224,7 +225,9 @@ async def flat_event_beside(
     raw: Raw, key: Key, seals: PayloadCipher, turn: Turn
 ) -> dict[str, Any] | None:
     """:func:`flat_event`, of a large record made beside others' requests within ``turn``."""
-    return await turn.work(VALUES * len(raw.value or b""), partial(flat_event, raw, key, seals))
+    value = raw.value or b""
+    size = VALUES * len(value) + ENTRY * fields_in(value)
+    return await turn.work(size, partial(flat_event, raw, key, seals))
 
 
 def flat_event(raw: Raw, key: Key, seals: PayloadCipher) -> dict[str, Any] | None:

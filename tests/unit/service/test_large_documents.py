@@ -70,6 +70,23 @@ async def test_others_are_served_while_many_reducers_work_on_a_render(
     assert making.result()[1] == document_of(window, rendered(window), "openai")
 
 
+@pytest.mark.parametrize(("parts", "more"), [(3, False), (1_000, True)])
+async def test_others_are_served_while_messages_of_many_small_parts_are_rendered(
+    parts: int, more: bool
+) -> None:
+    logged = []
+    for i in range(2):
+        envelope = {"specversion": "1.0", "id": f"e{i}", "type": "threadfold.message.v1"}
+        content = [{"type": "text", "text": "a"}] * parts
+        data = {"role": "user", "content": content}
+        value = {**envelope, "source": KEY.source, "data": data}
+        logged.append((i, decode_event(json.dumps(value).encode())))
+    window, turns = replay(KEY, 0, Rules({}), logged), KeyedLimit(1)
+    making = asyncio.create_task(document_beside(window, "anthropic", None, turns))
+    assert (await _passes_of(making) > 1) == more
+    assert making.result()[1] == document_of(window, rendered(window), "anthropic")
+
+
 async def _reader_of(count: int) -> ConversationService:
     """A service whose store has a window of so many small messages."""
     logged = []
