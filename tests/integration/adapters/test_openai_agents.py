@@ -12,10 +12,11 @@ from uuid import uuid4
 import pytest
 
 from streams.settings.settings import Settings
+from tests.support.parking import park
 from tests.support.platform import Platform, running_platform
 from tests.support.worker import until
 from threadfold import AsyncClient
-from threadfold_client import Invalid
+from threadfold_client import Invalid, Unavailable
 
 POLICY = {
     "model_window": 4000,
@@ -173,6 +174,27 @@ async def test_pop_takes_the_newest_item_until_none_is_left(session: ThreadfoldS
     assert await session.get_items() == []
     await session.add_items([user("again")])
     assert await session.get_items() == [user("again")]
+
+
+async def test_of_a_parked_conversation_nothing_is_said_to_be_added_popped_or_cleared(
+    session: ThreadfoldSession, platform: Platform
+) -> None:
+    await session.add_items([user("one"), said("two")])
+    await park(platform.settings, session.session_id)
+
+    async def is_parked() -> bool:
+        try:
+            await session.add_items([user("three")])
+        except Unavailable as error:
+            assert "is parked" in error.detail and error.unknown
+            return True
+        return False
+
+    await until(is_parked)
+    for change in (session.pop_item, session.clear_session):
+        with pytest.raises(Unavailable, match="is parked"):
+            await change()
+    assert "two" in str(await session.get_items())
 
 
 async def test_pop_brings_back_what_the_popped_item_left_no_room_for(

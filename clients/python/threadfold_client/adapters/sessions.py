@@ -8,7 +8,14 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from threadfold_client import Appended, AsyncClient, ClientError, Conflict, NotFound
+from threadfold_client import (
+    Appended,
+    AsyncClient,
+    ClientError,
+    Conflict,
+    NotFound,
+    Unavailable,
+)
 
 OPENED = "session-opened"
 """The id of the event that a session's conversation begins with; clearing goes back to it."""
@@ -43,6 +50,7 @@ class SessionLog:
 
         Raises:
             Conflict: the fold rejected one (a turn that is over).
+            Unavailable: the conversation is parked; what was appended waits in the log.
             ClientError: as the client says.
         """
         events = list(flats)
@@ -164,8 +172,21 @@ def _rename(error: ClientError, names: Sequence[str], before: int) -> None:
 
 
 def check_applied(answer: Appended) -> None:
-    """Raise Conflict if the fold rejected one of the events."""
+    """Check that the window holds what was appended.
+
+    Raises:
+        Conflict: the fold rejected one of the events.
+        Unavailable: the conversation is parked: they are in the log, and wait there.
+    """
     for event in answer.events:
+        if event.status == "parked":
+            raise Unavailable(
+                f"event {event.id} waits at {event.position}: the conversation is parked, and goes"
+                " on once an operator retries or drops the event at which it is",
+                status=503,
+                type="conversation-parked",
+                unknown=True,
+            )
         if event.status == "rejected":
             raise Conflict(
                 f"event {event.id} was rejected: its turn is over, or what it names is missing",
