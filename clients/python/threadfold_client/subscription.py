@@ -30,17 +30,18 @@ STEADY = 5.0
 
 
 class Seen:
-    """The last ``limit`` keys: notices repeats."""
+    """What came last of each of the last ``limit`` keys: notices repeats."""
 
     def __init__(self, limit: int = REMEMBERED) -> None:
-        self._keys: OrderedDict[Hashable, None] = OrderedDict()
+        self._keys: OrderedDict[Hashable, str] = OrderedDict()
         self._limit = limit
 
-    def add(self, key: Hashable) -> bool:
-        """Remember a key; False for a known one."""
-        if key in self._keys:
+    def add(self, key: Hashable, kind: str) -> bool:
+        """Remember what came of a key; False if that came last, too."""
+        if self._keys.get(key) == kind:
             return False
-        self._keys[key] = None
+        self._keys[key] = kind
+        self._keys.move_to_end(key)
         if len(self._keys) > self._limit:
             self._keys.popitem(last=False)
         return True
@@ -83,7 +84,8 @@ class Subscription:
 
     It connects again by itself when a connection ends, breaks or is refused for a while (429, 5xx).
     It goes on as long as it is iterated. ``make`` gives the call that resumes after an id,
-    ``identity`` what makes two events the same.
+    ``identity`` what an event is about: the second of two of a kind that come after each other of
+    it is a repeat.
 
     Raises:
         ClientError: the subscription is refused for good.
@@ -175,7 +177,7 @@ class Subscription:
             new = self._texts.new_part(data)
             return None if new is None else StreamEvent("partial", None, new)
         key = self._identity(event)
-        return event if key is None or self._seen.add(key) else None
+        return event if key is None or self._seen.add(key, event.event) else None
 
 
 def conversation_identity(event: StreamEvent) -> Hashable | None:
@@ -186,6 +188,8 @@ def conversation_identity(event: StreamEvent) -> Hashable | None:
 
 
 def summary_identity(event: StreamEvent) -> Hashable | None:
-    """Summaries are delivered at least once: the same summary, voiding or erasure is given once."""
+    """Summaries are delivered at least once: the same summary, voiding or erasure is given once.
+    After its voiding a summary may come again: a rollback of the rollback put it in force.
+    """
     name = event.data.get("summary_id") or event.data.get("id") or event.id
-    return None if name is None else (event.event, str(name))
+    return None if name is None else str(name)

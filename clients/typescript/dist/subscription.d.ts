@@ -11,8 +11,9 @@ export interface AnyEvent {
     data: unknown;
 }
 /**
- * What makes a stream: where it is, the query with which it begins, and the name by which an event
- * is known again among those of its kind; one without a name is always new.
+ * What makes a stream: where it is, the query with which it begins, and the name of what an event
+ * is about: the second of two of a kind that come after each other of it is a repeat. One without
+ * a name is always new.
  */
 export interface Source {
     path: string;
@@ -37,6 +38,9 @@ export declare class Subscription<E extends AnyEvent> implements AsyncIterableIt
     close(): void;
 }
 /** An event of a conversation is known by its position. */
-export declare function positionOf({ id }: AnyEvent): string | null;
-/** Summaries are delivered at least once: a summary, voiding or erasure is known by its own id. */
+export declare function positionOf({ event, id }: AnyEvent): string | null;
+/**
+ * Summaries are delivered at least once: a summary, voiding or erasure is known by its own id. After
+ * its voiding a summary may come again: a rollback of the rollback put it in force.
+ */
 export declare function summaryOf({ id, data }: AnyEvent): string | null;

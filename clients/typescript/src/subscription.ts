@@ -27,8 +27,9 @@ export interface AnyEvent {
 }
 
 /**
- * What makes a stream: where it is, the query with which it begins, and the name by which an event
- * is known again among those of its kind; one without a name is always new.
+ * What makes a stream: where it is, the query with which it begins, and the name of what an event
+ * is about: the second of two of a kind that come after each other of it is a repeat. One without
+ * a name is always new.
  */
 export interface Source {
   path: string;
@@ -48,7 +49,7 @@ export class Subscription<E extends AnyEvent> implements AsyncIterableIterator<E
   readonly #caller: Caller;
   readonly #source: Source;
   readonly #stop = new AbortController();
-  readonly #seen = new Set<string>();
+  readonly #seen = new Map<string, string>();
   readonly #lengths = new Map<string, number>();
   readonly #events: AsyncGenerator<E, void, undefined>;
 
@@ -123,9 +124,9 @@ export class Subscription<E extends AnyEvent> implements AsyncIterableIterator<E
     const event = { ...sent, data } as unknown as E;
     const name = this.#source.nameOf(event);
     if (name !== null) {
-      const identity = `${sent.event} ${name}`;
-      if (this.#seen.has(identity)) return null;
-      this.#seen.add(identity);
+      if (this.#seen.get(name) === sent.event) return null;
+      this.#seen.delete(name); // the order of the map is that of use
+      this.#seen.set(name, sent.event);
       if (this.#seen.size > REMEMBERED) dropFirst(this.#seen);
     }
     return event;
@@ -152,16 +153,19 @@ export class Subscription<E extends AnyEvent> implements AsyncIterableIterator<E
 }
 
 /** An event of a conversation is known by its position. */
-export function positionOf({ id }: AnyEvent): string | null {
-  return id;
+export function positionOf({ event, id }: AnyEvent): string | null {
+  return id === null ? null : `${event} ${id}`;
 }
 
-/** Summaries are delivered at least once: a summary, voiding or erasure is known by its own id. */
+/**
+ * Summaries are delivered at least once: a summary, voiding or erasure is known by its own id. After
+ * its voiding a summary may come again: a rollback of the rollback put it in force.
+ */
 export function summaryOf({ id, data }: AnyEvent): string | null {
   const { summary_id: summary, id: own } = data as { summary_id?: string; id?: string };
   return summary ?? own ?? id;
 }
 
-function dropFirst(all: Set<string> | Map<string, unknown>): void {
+function dropFirst(all: Map<string, unknown>): void {
   for (const key of all.keys()) return void all.delete(key);
 }

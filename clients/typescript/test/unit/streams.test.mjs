@@ -145,6 +145,30 @@ test("the same summary under another cursor is given once", () => {
   );
 });
 
+test("a summary that a rollback put in force again comes again, and its voiding, too", () => {
+  const summary = (id) => sent("summary", { summary_id: "s1", text: "…" }, id);
+  const voided = (id) => sent("voided", { id: `v-${id}`, summary_id: "s1" }, id);
+  return serving(
+    [
+      stream(summary("c1"), voided("c2"), voided("c3"), summary("c4")),
+      stream(summary("c5"), voided("c6"), sent("summary", { summary_id: "s2" }, "c7")),
+    ],
+    async (client) => {
+      const found = await take(client.summaries({ fromBeginning: true }), 5);
+      assert.deepEqual(
+        found.map(({ event, id }) => [event, id]),
+        [
+          ["summary", "c1"],
+          ["voided", "c2"],
+          ["summary", "c4"],
+          ["voided", "c6"],
+          ["summary", "c7"],
+        ],
+      );
+    },
+  );
+});
+
 test("what the topic of summaries has lost is given, and the stream goes on behind it", () => {
   const lost = { partition: 3, first: 12, last: 39 };
   return serving(
