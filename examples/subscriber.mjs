@@ -1,5 +1,5 @@
-// A subscriber of a tenant's summaries for Node 18 or newer, without dependencies: prints each accepted summary once, connects again by
-// itself, and goes on where it was after a restart.
+// A subscriber of a tenant's summaries for Node 18 or newer, without dependencies: prints each accepted summary and voiding once, connects
+// again by itself, and goes on where it was after a restart.
 //
 //   THREADFOLD_URL=http://localhost:8080 THREADFOLD_KEY=… node examples/subscriber.mjs [CURSOR_FILE]
 
@@ -16,7 +16,7 @@ const REMEMBERED = 4096;
 
 let cursor = cursorFile && existsSync(cursorFile) ? readFileSync(cursorFile, "utf8").trim() : "";
 let failures = 0;
-const seen = new Set();
+const last = new Map(); // the kind of what came last of a summary
 
 // Server-sent events from chunks that may be cut anywhere: lines end with LF, CR or CRLF, an empty line ends an event.
 async function* events(body, alive) {
@@ -45,18 +45,20 @@ async function* events(body, alive) {
   }
 }
 
-function isNew(name) {
-  if (seen.has(name)) return false;
-  seen.add(name);
-  if (seen.size > REMEMBERED) seen.delete(seen.values().next().value);
+function isNew(name, kind) {
+  if (last.get(name) === kind) return false;
+  last.delete(name); // the order of the map is that of use
+  last.set(name, kind);
+  if (last.size > REMEMBERED) last.delete(last.keys().next().value);
   return true;
 }
 
 function take(event) {
   if (event.data !== undefined) {
     const data = JSON.parse(event.data);
-    // Delivery is at least once: the same summary may come again under another cursor.
-    if (isNew(`${event.name} ${data.summary_id ?? event.id}`)) console.log(JSON.stringify({ event: event.name, ...data }));
+    // Delivery is at least once: the same summary may come again under another cursor. Behind its voiding it is no repeat:
+    // a rollback of the rollback put it in force again.
+    if (isNew(data.summary_id ?? event.id, event.name)) console.log(JSON.stringify({ event: event.name, ...data }));
   }
   if (event.id) {
     cursor = event.id;

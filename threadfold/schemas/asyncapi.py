@@ -51,7 +51,8 @@ _CHANNELS = {
         "Summaries",
         "The summaries that a window accepted. `summary.voided` follows after a rollback,"
         " `conversation.erased` at the end. Kept for ever. Delivery is at least once: dedupe on"
-        " `summary_id`.",
+        " `summary_id`. A summary that a rollback puts in force again comes again after its"
+        " voiding.",
         SUMMARY_TOPIC,
         "The projector publishes the accepted summaries: subscribe here.",
     ),

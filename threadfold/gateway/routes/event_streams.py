@@ -129,7 +129,8 @@ async def get_summaries_stream(
     (`voided`), or erased with their conversation (`erased`). `missing`: the topic has lost records
     that the stream was to give.
 
-    Delivery is at least once: dedupe on `summary_id`. A conversation's summaries come in order.
+    Delivery is at least once: dedupe on `summary_id`. A conversation's summaries come in order. One
+    that a rollback puts in force again comes again after its `voided`.
     """
 
     async def opened() -> EventStream:
