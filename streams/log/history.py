@@ -231,6 +231,13 @@ class Pieces:
         self._at_once = max(1, min(self._most, room if read == len(asked) else read))
         return Piece(asked[:read], dict(rows), size)
 
+    async def all(self, offsets: Sequence[int]) -> AsyncIterator[Piece]:
+        """The records at these offsets, in pieces; one is read when the one before was used."""
+        while offsets:
+            piece = await self.read(offsets)
+            offsets = offsets[len(piece.asked) :]
+            yield piece
+
     async def events(
         self, key: Key, offsets: Sequence[int], shown: Callable[[AnyEvent], AnyEvent] | None = None
     ) -> AsyncIterator[tuple[Piece, list[Logged]]]:

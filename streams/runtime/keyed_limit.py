@@ -19,6 +19,8 @@ LARGE = 256 << 10
 """Bytes from which on work on them is not done in the event loop."""
 SHARE = 4
 """A key's work on many bytes has one of so many parts of a processor's time at most."""
+MOST_REST = 1.0
+"""Seconds of rest for a read: it may have waited for Kafka, which costs others nothing."""
 Made = TypeVar("Made")
 
 
@@ -42,6 +44,10 @@ class Turn:
     def worked(self, seconds: float) -> None:
         """A thread worked for so long: the place rests for it."""
         self.rest += (SHARE * self.places - 1) * seconds
+
+    def read(self, seconds: float) -> None:
+        """A read of many records took so long: the place rests as long."""
+        self.rest += min(MOST_REST, seconds)
 
     async def work(self, size: int, make: Callable[[], Made]) -> Made:
         """What ``make`` returns, which works on ``size`` bytes; if they are many, :meth:`beside`

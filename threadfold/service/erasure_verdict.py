@@ -57,11 +57,9 @@ async def verdict_of(backend: ConversationService, key: Key) -> Verdict:
 async def _any_kept(backend: ConversationService, key: Key, offsets: Sequence[int]) -> bool:
     """Whether one of the conversation's events is not sealed; a span may have a gigabyte."""
     pieces = Pieces(backend.log, partition_of(key, backend.log.partitions), most_bytes=FEW_BYTES)
-    while offsets:
-        piece = await pieces.read(offsets)
+    async for piece in pieces.all(offsets):
         if any(_of_row(row, key) == "kept" for row in piece.rows.values()):
             return True
-        offsets = offsets[len(piece.asked) :]
     return False
 
 

@@ -54,8 +54,6 @@ SCAN_PART = 2_000
 """Records read at once at most."""
 PART_BYTES = 4 << 20
 """Bytes read at once, about: what the part before had is the measure."""
-MOST_REST = 1.0
-"""Seconds: a search may have waited for Kafka, which costs others nothing."""
 
 
 class Ledger:
@@ -190,7 +188,7 @@ class Ledger:
             async with self._turns.of(tenant) as turn:
                 began = time.monotonic()
                 part, size = await _part(topic, key, first, end - 1)
-                turn.rest += min(MOST_REST, time.monotonic() - began)
+                turn.read(time.monotonic() - began)
                 shown = partial(_newest, key, part, topic.seals, count - len(found))
                 found += await turn.work(sum(len(raw.value or b"") for raw in part), shown)
             records = max(FIRST_PART, min(SCAN_PART, records * PART_BYTES // max(1, size)))

@@ -109,9 +109,8 @@ class PastWindows:
             0,
             Pieces(self._log, at.partition, most_bytes=FEW_BYTES),
         )
-        while offsets:
-            piece = await pieces.read(offsets)
-            offsets, size = offsets[len(piece.asked) :], size + piece.size
+        async for piece in pieces.all(offsets):
+            size += piece.size
             if most_bytes is not None and size > most_bytes:
                 raise InvalidRequest(
                     f"the window at {at} is the fold of more than {most_bytes >> 20} MiB of events,"

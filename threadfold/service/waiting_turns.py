@@ -54,7 +54,7 @@ async def without_waiting(backend: ConversationService, tenant: str, answer: Ans
 
 
 def _said(tenant: str, one: Recalled) -> tuple[Key, Position] | None:
-    """Of which conversation a turn is, and where it stands there; None of what is no turn."""
+    """The conversation of a turn, and its position; None for a record or skill."""
     turn = one.found
     if not isinstance(turn, Turn):
         return None

@@ -12,9 +12,6 @@ from streams.log.log import Log, Row
 from streams.runtime.keyed_limit import KeyedLimit
 from threadfold.streaming.catchup import PAGE_BYTES, SCAN
 
-MOST_REST = 1.0
-"""Seconds: a page may have waited for Kafka, which costs others nothing."""
-
 
 class Missing(NamedTuple):
     """Records of a partition, of any tenant, that the topic has lost: retention, or who deleted
@@ -59,7 +56,7 @@ class MissedSummaries:
             try:
                 return await self._page()
             finally:
-                turn.rest = min(MOST_REST, time.monotonic() - begun)
+                turn.read(time.monotonic() - begun)
 
     async def _page(self) -> list[Row]:
         rows: list[Row] = []

@@ -57,8 +57,8 @@ async def test_a_former_owner_gets_nothing_of_a_parked_conversation_from_there_o
 ) -> None:
     mine, token = await world.begin("ann", "hello"), await world.token("ann")
     path = f"/conversations/{mine}"
-    told = await world("POST", f"{path}/events?wait=applied", "acme", say("stands before"))
-    before = told.json()["position"]
+    said = await world("POST", f"{path}/events?wait=applied", "acme", say("stands before"))
+    before = said.json()["position"]
     async with following(world, f"{path}/stream?token={token}") as seen:
         bad = await park(settings, mine)
         opened = {"type": "conversation.opened", "user": "bob"}

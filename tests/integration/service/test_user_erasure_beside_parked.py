@@ -84,8 +84,8 @@ async def test_nothing_of_a_user_is_erased_while_a_parked_conversation_may_becom
             assert is_erased(backend, own.conversation, "given", "of-qa", "of-qb") == [False] * 4
         with pytest.raises(UnknownUser):
             await Eraser(backend, no_text).user(TENANT, "qc")
-        told = await cli("erase", TENANT, "--user", "qb", "--data", tmp_path)
-        assert told.code == 2 and f"given at {at}" in told.said and "its name" in told.said
+        ran = await cli("erase", TENANT, "--user", "qb", "--data", tmp_path)
+        assert ran.code == 2 and f"given at {at}" in ran.said and "its name" in ran.said
         await letters.drop(backend, at)
         own = users_log(TENANT, "qb").conversation
         assert await erased(backend, "qb") == ["given", "of-qb", own]
