@@ -19,11 +19,7 @@ from projections.events.types import (
 )
 from projections.fold.quarantine import waiting_offsets
 from projections.names import Key, Position, one_line, parse_key, parse_position, partition_of
-from projections.storage.card import CARD, decode_card
-from projections.storage.layout import HEAD, decode_head
 from projections.storage.listing import QUARANTINED, Found
-from projections.storage.records import stored_form
-from projections.storage.stubs import STUB, decode_stub
 from projections.window.meta import Quarantine
 from streams.log.history import FEW_BYTES, Pieces, offsets_of
 from streams.runtime.tasks import some_at_a_time
@@ -132,20 +128,15 @@ async def _owners(backend: ConversationService, key: Key) -> Owners | None:
     """Whose a conversation may be; None if there is none, or if it is erased."""
     if backend.keys.is_erased(str(key).encode()):
         return None
-    fields = await backend.windows.fields(key, [HEAD, STUB, CARD])
-    with stored_form(key):
-        if STUB in fields:
-            return Owners(frozenset({decode_card(decode_stub(fields[STUB]).card).user}))
-        head = decode_head(fields[HEAD]) if HEAD in fields else None
-        if head is None or head.erased:
-            return None
-        user = decode_card(fields.get(CARD, b"")).user
-    if head.quarantine is None:
-        return Owners(frozenset({user}))
+    owner = await backend.owner(key)
+    if owner is None:
+        return None
+    if owner.quarantine is None:
+        return Owners(frozenset({owner.user}))
     partition = partition_of(key, backend.log.partitions)
-    others = await _users_after(backend, key, partition, head.quarantine)
-    users = None if others is None else frozenset({user, *others})
-    return Owners(users, Position(partition, head.quarantine.offset))
+    others = await _users_after(backend, key, partition, owner.quarantine)
+    users = None if others is None else frozenset({owner.user, *others})
+    return Owners(users, owner.parked)
 
 
 async def _users_after(

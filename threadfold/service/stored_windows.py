@@ -14,6 +14,7 @@ from projections.storage.layout import HEAD, decode_head
 from projections.storage.protocol import WindowReader
 from projections.storage.records import Checkpoint, Stored, stored_form
 from projections.storage.stubs import STUB, decode_stub
+from projections.window.meta import Quarantine
 from streams.control.control_topic import Control
 from streams.log.log import Log
 from streams.runtime.keyed_limit import KeyedLimit
@@ -34,6 +35,8 @@ class Owner(NamedTuple):
 
     user: str | None
     parked: Position | None = None
+    quarantine: Quarantine | None = None
+    """What waits there, if it is."""
 
     def known_at(self, position: Position) -> bool:
         """Whether this owner is the one of what stands at a position that the window includes."""
@@ -125,7 +128,8 @@ class StoredWindows:
                 return None
             user, at = decode_card(fields.get(CARD, b"")).user, head.quarantine
             # A quarantined window never sleeps: a stub is of none.
-            return Owner(user, None if at is None else Position(self._partition(key), at.offset))
+            parked = None if at is None else Position(self._partition(key), at.offset)
+            return Owner(user, parked, at)
 
     async def context(self, key: Key, max_tokens: int | None) -> bytes | None:
         """The context document in OpenAI's format, joined from stored bytes. Of a window that was
