@@ -72,7 +72,8 @@ def _resolve(window: Window, to: str) -> int | None:
 
 def _index_at(window: Window, target: int) -> int | None:
     """Where in the tail the target stands, or None when only the log can tell: also where a summary
-    that came later has taken the last message before it, or a call that may have waited there.
+    that came later has taken the last message before it, or a call that may have waited there. A
+    message at the end of its span that the window still has was kept by it.
     """
     reached = window.covered_to
     at = next(
@@ -89,7 +90,7 @@ def _index_at(window: Window, target: int) -> int | None:
     if summary.waited is not None and summary.waited > target:
         return None
     said = (entry.offset for entry in window.tail[: at + 1] if entry.kind in RENDERED)
-    return at if any(offset > reached for offset in said) else None
+    return at if any(offset >= reached for offset in said) else None
 
 
 def _restore(window: Window, offset: int, target: int, history: History) -> Outcome:
@@ -161,8 +162,9 @@ class LaterSummaries:
     def _acceptance_of(self, at: int, event: events.SummaryEvent) -> Acceptance | None:
         data = event.data
         tokens = trusted_tokens(data, event.tokens, self.window.policy.encoding)
-        # A result that it says is of no call need not stay with the last group's.
-        apart = results_apart(self.window, data)
+        # A result that it says is of no call need not stay with the last group's, and what it
+        # keeps stays anyway.
+        apart = results_apart(self.window, data) | set(events.absolute(data.span.kept))
         end = min((at for at in self._stays if at not in apart), default=self._target + 1)
         fits = parse_position(data.span.to).offset < end
         if fits and why_not(self.window, data, restoring=True) is None:

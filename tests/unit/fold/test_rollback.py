@@ -174,6 +174,40 @@ def test_what_is_to_be_answered_stands_verbatim_after_a_rollback_to_it() -> None
     assert last_outcome(talks, f"3-{request.last + 2}").voided == ()
 
 
+@pytest.mark.parametrize("beyond", [0, 1], ids=["to-the-message", "to-what-came-behind-it"])
+def test_a_summary_that_kept_what_is_to_be_answered_holds_after_a_rollback_to_it(
+    beyond: int,
+) -> None:
+    talks = talk()
+    while not talks.requests[KEY]:
+        talks.say(
+            KEY, events.Message("user", f"text {talks.next_offset}" + " word" * 40), tokens=40
+        )
+        talks.say(KEY, events.TurnStarted(f"t{talks.next_offset}"))
+    request = talks.requests[KEY][-1]
+    said, end = request.last, request.last + beyond
+    made = summary_of(request, talks.logs[KEY])
+    offsets = [at for at in events.absolute(made.span.positions) if at != said]
+    span = msgspec.structs.replace(
+        made.span,
+        to=f"3-{end}",
+        count=len(offsets) + beyond,
+        positions=events.delta([*offsets, *range(said + 1, end + 1)]),
+        kept=events.delta([said]),
+    )
+    talks.say(KEY, msgspec.structs.replace(made, span=span))
+    before = render_openai(talks.windows[KEY]).bodies
+    assert talks.windows[KEY].meta.summary is not None
+    for to in range(end, said + 2):
+        outcome = last_outcome(talks, f"3-{to}")
+        assert (outcome.status, outcome.voided, outcome.accepted) == (Status.APPLIED, (), ())
+        window = replay(KEY, PARTITION, RULES, talks.logs[KEY])
+        apply_with_log(window, 99, event_for(KEY, events.Rollback(f"3-{to}"), "b"), talks.logs[KEY])
+        assert window.meta.summary == talks.windows[KEY].meta.summary
+        assert render_openai(window).bodies == before[:2]
+        assert awaits_of(window) == "model"
+
+
 def test_a_summary_that_comes_back_by_a_rollback_of_a_rollback_is_announced_again() -> None:
     talks = summarised()
     summary = talks.windows[KEY].meta.summary
