@@ -6,6 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Mapping, Sequence
+from importlib.metadata import version
 
 from projections.events.times import stated_at
 from projections.events.untrusted import Undecodable
@@ -50,6 +51,7 @@ class TurnFeed(TopicFeed):
         self._hold = hold
         self._folder = folder_of(settings.memory_store)
         self._begins = True
+        self._release = version("threadfold")
         self._lanes: Lanes | None = None
         self._again: AIOKafkaConsumer | None = None
         self._again_at: dict[int, int] = {}
@@ -76,7 +78,8 @@ class TurnFeed(TopicFeed):
 
     async def _go_on(self, consumer: AIOKafkaConsumer) -> None:
         """Go on where the index is. One of another topic is dropped, and so is one that lacks
-        events which the log has lost meanwhile: an erasure may be among them.
+        events which the log has lost meanwhile (an erasure may be among them), or which this
+        release may read and an earlier one could not.
         """
         self._lanes = None
         await self._close_again()
@@ -94,6 +97,13 @@ class TurnFeed(TopicFeed):
             missed = True
         if missed:
             logger.warning("the index of turns is of another log: it is filled again")
+        elif await asyncio.to_thread(self.store.lacks_unread_of, self._release):
+            logger.warning(
+                "the index of turns lacks records that another release could not read: it is"
+                " filled again"
+            )
+            missed = True
+        if missed:
             await self._begin_anew()
             if found is not None:
                 await asyncio.to_thread(self.store.belongs_to, str(found))
@@ -218,27 +228,30 @@ class TurnFeed(TopicFeed):
         return time.perf_counter() - began
 
     def _apply(self, batches: Mapping[int, Sequence[Row]], positions: Mapping[int, int]) -> None:
-        said = [
-            one
-            for partition, rows in batches.items()
-            for row in rows
-            if (one := self._said(partition, row)) is not None
-        ]
-        self.store.apply(said, {partition: at - 1 for partition, at in positions.items() if at})
+        said: list[Said] = []
+        unread_by = None
+        for partition, rows in batches.items():
+            for row in rows:
+                try:
+                    one = self._said(partition, row)
+                except Undecodable:
+                    unread_by = self._release
+                else:
+                    said += [] if one is None else [one]
+        checkpoints = {partition: at - 1 for partition, at in positions.items() if at}
+        self.store.apply(said, checkpoints, unread_by)
 
     def _said(self, partition: int, row: Row) -> Said | None:
         """The event of a record; None for what is no conversation's. What stands in another
-        partition than its key's is none: an erasure would not reach it.
+        partition than its key's is none: an erasure would not reach it. Raises
+        :class:`Undecodable` for what cannot be read.
         """
         key = None if row.key is None else parse_key(row.key)
         if key is None or key.of_user or row.key is None or row.value is None:
             return None
         if partition_of(key, self.partitions) != partition:
             return None
-        try:
-            event = read_event(self._seals, row.key, row.value)
-        except Undecodable:
-            return None
+        event = read_event(self._seals, row.key, row.value)
         if event.source != key.source:
             return None
         at = stated_at(event.time, row.timestamp * 1000)

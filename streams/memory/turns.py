@@ -37,6 +37,7 @@ from streams.memory.word_index import (
 
 TABLES = """
 CREATE TABLE topic (one INTEGER PRIMARY KEY CHECK (one = 1), id TEXT NOT NULL);
+CREATE TABLE unread (release TEXT PRIMARY KEY);
 CREATE TABLE turns (
   number INTEGER PRIMARY KEY, talk INTEGER NOT NULL, at_offset INTEGER NOT NULL,
   at INTEGER NOT NULL, role TEXT NOT NULL);
@@ -71,7 +72,7 @@ class SqliteTurns(SqliteIndex):
     """The turns of all conversations, in a file or in one that goes with it."""
 
     TABLES = TABLES + Talks.TABLES
-    VERSION = 7
+    VERSION = 8
     WHAT = "the index of turns"
 
     def __init__(self, path: Path | None = None, *, building: bool = False) -> None:
@@ -89,11 +90,26 @@ class SqliteTurns(SqliteIndex):
             (known,) = db.execute("SELECT id FROM topic").fetchone()
             return bool(known == topic)
 
-    def apply(self, said: Sequence[Said], checkpoints: Mapping[int, int]) -> None:
+    def lacks_unread_of(self, release: str) -> bool:
+        """Whether it lacks records that another release could not read. ``release`` may read them:
+        then they count from where they stand, before what came since.
+        """
+        with self._turn() as db:
+            row = db.execute("SELECT 1 FROM unread WHERE release <> ?", (release,)).fetchone()
+            return row is not None
+
+    def apply(
+        self,
+        said: Sequence[Said],
+        checkpoints: Mapping[int, int],
+        unread_by: str | None = None,
+    ) -> None:
         """Take events in, those of each log in order, with the checkpoints after them: all of it or
-        nothing.
+        nothing. ``unread_by`` is the release that could not read others up to there, if some were.
         """
         with self._turn(write=True) as db:
+            if unread_by is not None:
+                db.execute("INSERT OR IGNORE INTO unread VALUES (?)", (unread_by,))
             batch = _Batch(db)
             for one in said:
                 batch.take(one)

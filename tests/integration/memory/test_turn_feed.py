@@ -5,12 +5,17 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping, Sequence
 from itertools import count, islice
+from pathlib import Path
 
+import msgspec
 import pytest
 
 from projections.errors import WaitTimedOut
+from projections.events.types import AnyEvent
+from projections.events.untrusted import Undecodable
 from projections.names import make_key, partition_of
-from streams.memory import lanes
+from streams.encryption.payload_cipher import PayloadCipher, read_event
+from streams.memory import lanes, turn_feed
 from streams.memory.store import Filter
 from streams.memory.turn_feed import TurnFeed
 from streams.memory.turns import Said, SqliteTurns
@@ -41,10 +46,12 @@ async def test_who_has_few_events_does_not_wait_behind_who_has_many(
     turns, order, may_go_on = SqliteTurns(), list[str](), threading.Event()
     apply = turns.apply
 
-    def watched(said: Sequence[Said], checkpoints: Mapping[int, int]) -> None:
+    def watched(
+        said: Sequence[Said], checkpoints: Mapping[int, int], unread_by: str | None
+    ) -> None:
         assert may_go_on.wait(60)
         order.extend(one.log.tenant for one in said)
-        apply(said, checkpoints)
+        apply(said, checkpoints, unread_by)
 
     async with ConversationService(world.settings) as backend:
         feed = TurnFeed(backend.settings, backend.keys, turns)
@@ -80,3 +87,44 @@ async def test_who_has_few_events_does_not_wait_behind_who_has_many(
             may_go_on.set()
             await feed.stop()
             turns.close()
+
+
+async def test_what_a_later_release_reads_counts_from_where_it_stands(
+    world: LocalStack, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    settings = msgspec.structs.replace(world.settings, memory_store=str(tmp_path))
+
+    def before(seals: PayloadCipher, key: bytes, value: bytes) -> AnyEvent:
+        if b"second-owner" in value:
+            raise Undecodable("this release cannot read it")
+        return read_event(seals, key, value)
+
+    async def found_by(release: str) -> list[str]:
+        """Who finds what was said last, once a process of this release has the log."""
+        monkeypatch.setattr(turn_feed, "version", lambda _: release)
+        turns = SqliteTurns()
+        feed = TurnFeed(settings, backend.keys, turns, hold=True)
+        feed.start()
+        try:
+            await feed.caught_up(timeout=60)
+            owners = [
+                user
+                for user in ("first-owner", "second-owner")
+                if turns.search(Filter("unread", user), ["quiet"], 10)
+            ]
+            return [*owners, f"emptied {feed.emptied} times"]
+        finally:
+            await feed.stop()
+            turns.close()
+
+    async with ConversationService(world.settings) as backend:
+        for owner in ("first-owner", "second-owner"):
+            flat = {"type": "conversation.opened", "user": owner}
+            await backend.append("unread", [("given", flat)])
+        await put(backend, "unread", "given", "A quiet word.")
+        monkeypatch.setattr(turn_feed, "read_event", before)
+        assert await found_by("1") == ["first-owner", "emptied 0 times"]
+        assert await found_by("1") == ["first-owner", "emptied 0 times"]
+        monkeypatch.undo()
+        assert await found_by("2") == ["second-owner", "emptied 1 times"]
+        assert await found_by("3") == ["second-owner", "emptied 0 times"]
