@@ -76,7 +76,8 @@ class ConversationState(Struct, array_like=True):
     """Everything in force beside tail and summary, all bounded.
 
     ``pins_lost`` and ``pinned_lost`` are the pinned results that lost their pin and the system
-    messages that were cut for the lane's limit, each as ``(messages, tokens)``.
+    messages that were cut for the lane's limit, each as ``(messages, tokens)``. ``given`` is the
+    offset of the event that took the conversation from the user or channel that it had; -1: none.
     """
 
     pinned: list[Pinned] = []
@@ -96,6 +97,7 @@ class ConversationState(Struct, array_like=True):
     used: bytes = b""
     pins_lost: tuple[int, int] = (0, 0)
     pinned_lost: tuple[int, int] = (0, 0)
+    given: int = -1
 
     @property
     def pinned_tokens(self) -> int:
@@ -208,7 +210,10 @@ def _step_turn(state: ConversationState, kind: int) -> None:
 def _step_control(state: ConversationState, entry: Entry, data: object) -> None:
     if isinstance(data, events.Opened):
         state.policy = data.policy if data.policy is not None else state.policy
+        before = state.user, state.channel
         state.user, state.channel = data.user or state.user, data.channel or state.channel
+        if state.user != (before[0] or state.user) or state.channel != (before[1] or state.channel):
+            state.given = entry.offset
         state.metadata = data.metadata if data.metadata is not None else state.metadata
         state.tools_tokens = entry.tokens if data.tools is not None else state.tools_tokens
     elif isinstance(data, events.Suspension):

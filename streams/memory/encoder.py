@@ -51,7 +51,13 @@ from streams.settings.settings import Settings
 
 logger = logging.getLogger(__name__)
 
-APPENDED_AT_ONCE = 200
+APPENDED_AT_ONCE = 50
+EVENT_SECONDS = 0.0005
+"""What an event costs this worker: it is made, folded and announced. The tenant's next ones wait
+for a multiple of it, in which the fold has others' events (``SpanExtraction.turns``).
+"""
+MOST_LEARNT = 200
+"""What the rules find in a span, the latest of it: who lists things all day teaches no more."""
 MOST_ASKED = 1_000
 """Requests of which it is kept what a model was asked."""
 MOST_SAID = 20_000
@@ -180,7 +186,11 @@ class Encoder:
             taught = _taught(window)
             # The topic of memories hears of no rollback of a log that had taught nobody.
             alive = await standing(self._log, window, [one.offsets[-1] for one in asked.found])
-            candidates = [one for one in asked.found if one.offsets[-1] in alive]
+            # What was said while it was another's is not this user's.
+            given = window.state.given
+            candidates = [
+                one for one in asked.found if one.offsets[-1] in alive and one.offsets[0] > given
+            ]
             last = await self._append(window, list(memory_events(taught, candidates, seed)))
             if last is None:
                 return None
@@ -242,7 +252,8 @@ class Encoder:
                 gists=request.gists,
             )
         else:
-            found = await self._extraction.by_rules(events, gists=request.gists)
+            found = await self._extraction.by_rules(key.tenant, events, gists=request.gists)
+            return [one for one in found if one.offsets[-1] >= first][-MOST_LEARNT:]
         return [one for one in found if one.offsets[-1] >= first]
 
     async def _answered(self, window: Window, asked: str) -> list[Candidate]:
@@ -299,19 +310,23 @@ class Encoder:
         repeat would otherwise put all of them behind what it waits for.
         """
         async with self._appending.setdefault(window.key, asyncio.Lock()):
-            now, known, records = present(), list[Position](), list[Record]()
+            now, known, new = present(), list[Position](), list[dict[str, Any]]()
             # A text may say the same several times.
             for event_id, flat in {str(flat["id"]): flat for flat in flats}.items():
                 place = self._place(window, event_id)
                 if place is not None:
                     known.append(place)
-                elif (record := self._record(window.key, flat, now)) is not None:
-                    records.append(record)
-            for at in range(0, len(records), APPENDED_AT_ONCE):
-                some = records[at : at + APPENDED_AT_ONCE]
-                places = await self._log.append(some)
+                else:
+                    new.append(flat)
+            for at in range(0, len(new), APPENDED_AT_ONCE):
+                some = new[at : at + APPENDED_AT_ONCE]
+                async with self._extraction.turns.of(window.key.tenant) as turn:
+                    turn.worked(EVENT_SECONDS * len(some))
+                    made = (self._record(window.key, flat, now) for flat in some)
+                    records = [record for record in made if record is not None]
+                    places = await self._log.append(records)
                 known += places
-                self._said |= {(window.key, r.id): p for r, p in zip(some, places, strict=True)}
+                self._said |= {(window.key, r.id): p for r, p in zip(records, places, strict=True)}
         while len(self._said) > MOST_SAID:
             del self._said[next(iter(self._said))]
         return max(known, default=None)

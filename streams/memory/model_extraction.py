@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from projections.events.types import MessageEvent
@@ -27,14 +28,18 @@ from streams.compaction.summarizers.guarded import count_fallback
 from streams.compaction.summarizers.prompt import LINE_TOKENS
 from streams.compaction.summarizers.span_messages import messages_of
 from streams.memory.model_questions import ModelQuestion, ask_model
+from streams.memory.spans import chars_of
 from streams.metrics.declared import EXTRACTION_FALLBACKS, RECORDS_REFUSED
 from streams.metrics.metrics import Metrics
+from streams.runtime.keyed_limit import KeyedLimit
 from streams.runtime.log_fields import about
 
 logger = logging.getLogger(__name__)
 
-AT_ONCE = 200
-"""Events that the rules read without a pause of the event loop."""
+AT_ONCE, CHARS_AT_ONCE = 200, 10_000
+"""Events, and characters of their texts, that the rules read without a rest: 0.1 s of work at most,
+but for a single long one.
+"""
 PART_TOKENS = 8_000
 """Tokens of the messages that a model is sent at once, about: what more would teach does not fit
 into one answer.
@@ -89,18 +94,28 @@ class SpanExtraction:
         self._models = models or {}
         self._seconds = seconds
         self._metrics = metrics or Metrics()
+        self.turns = KeyedLimit(1)
+        """Those of each tenant's work that takes the processor: learning can wait, the fold of
+        others' events cannot.
+        """
 
     def has(self, name: str) -> bool:
         """Whether there is a model of that name."""
         return name in self._models
 
-    async def by_rules(self, events: Sequence[Logged], *, gists: bool) -> list[Candidate]:
-        """What the rules find."""
+    async def by_rules(
+        self, tenant: str, events: Sequence[Logged], *, gists: bool
+    ) -> list[Candidate]:
+        """What the rules find in a tenant's events."""
         extractor, found = Extractor(gists=gists), list[Candidate]()
-        for at in range(0, len(events), AT_ONCE):
-            part = events[at : at + AT_ONCE]
-            found += [one for offset, event in part for one in extractor.feed(offset, event)]
-            await asyncio.sleep(0)
+
+        def read(part: Sequence[Logged]) -> None:
+            for offset, event in part:
+                found.extend(extractor.feed(offset, event))
+
+        for part in _pieces(events):
+            async with self.turns.of(tenant) as turn:
+                await turn.beside(partial(read, part))
         return found
 
     async def by_model(
@@ -152,7 +167,7 @@ class SpanExtraction:
             first = False
         if missed:
             # A call and its failure may stand in different parts.
-            ruled = await self.by_rules(events, gists=gists)
+            ruled = await self.by_rules(key.tenant, events, gists=gists)
             found += [one for one in ruled if any(one.offsets[-1] in part for part in missed)]
         if gists:
             found += _gists(events, found, missed)
@@ -170,6 +185,18 @@ class SpanExtraction:
         for reason, count in checked.refused.items():
             self._metrics.add(RECORDS_REFUSED, model.name, reason, by=count)
         return checked
+
+
+def _pieces(events: Sequence[Logged]) -> Iterator[list[Logged]]:
+    piece, chars = list[Logged](), 0
+    for one in events:
+        piece.append(one)
+        chars += chars_of(one[1])
+        if len(piece) == AT_ONCE or chars >= CHARS_AT_ONCE:
+            yield piece
+            piece, chars = [], 0
+    if piece:
+        yield piece
 
 
 def parts_of(events: Sequence[Logged], partition: int) -> Iterator[dict[str, Heard]]:

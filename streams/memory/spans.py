@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Sequence
 
 from projections.events.types import (
@@ -10,10 +11,12 @@ from projections.events.types import (
     RollbackEvent,
     SessionClosedEvent,
     SummaryEvent,
+    ToolResultEvent,
     absolute,
 )
 from projections.fold.replay import Logged
 from projections.memory.branches import Branches, target_of
+from projections.memory.extraction.extractor import text_of
 from projections.names import Key, Position, parse_position
 from projections.window.entry import Kind
 from projections.window.window import Window
@@ -22,7 +25,8 @@ from streams.log.log import Log
 from streams.log.said import said_at, said_between
 
 MAX_EVENTS = 20_000
-"""Events of one span; of a longer session, the latest."""
+MAX_CHARS = 500_000
+"""Events of one span, and characters of their texts; of a longer one, the latest."""
 CONTEXT = 32
 """Events before a summary's span that are read with it, for a call whose failure stands there."""
 
@@ -37,12 +41,28 @@ async def span_of_summary(log: Log, key: Key, at: Position) -> tuple[list[Logged
         previous = await _summary(log, key, parse_position(event.data.previous_position))
         if previous is not None:
             offsets = (await _standing(log, key, at.partition, previous))[-CONTEXT:]
-            before = await read_events(log, key, at.partition, offsets)
+            before = await _latest(log, key, at.partition, offsets)
     offsets = (await _standing(log, key, at.partition, event))[-MAX_EVENTS:]
-    found: list[Logged] = []
-    async for step in said_at(log, key, at.partition, offsets):
-        found += step
-    return before, found
+    return before, await _latest(log, key, at.partition, offsets)
+
+
+async def _latest(log: Log, key: Key, partition: int, offsets: Sequence[int]) -> list[Logged]:
+    """The events at these offsets, of more than ``MAX_CHARS`` characters the latest."""
+    found, chars = list[Logged](), 0
+    async for step in said_at(log, key, partition, offsets[::-1]):
+        for one in reversed(step):
+            found.append(one)
+            chars += chars_of(one[1])
+            if chars >= MAX_CHARS:
+                return found[::-1]
+    return found[::-1]
+
+
+def chars_of(event: AnyEvent) -> int:
+    """How long a message's or a result's text is, 0 for others."""
+    if not isinstance(event, MessageEvent | ToolResultEvent):
+        return 0
+    return len(text_of(event.data.content))
 
 
 async def span_of_session(
@@ -79,8 +99,7 @@ async def _session(log: Log, window: Window, below: int, *, summarised: bool) ->
             return session.events()
         known = []
         last = min(entry.offset, below - 1)
-        rows = [one async for one in said_between(log, key, partition, entry.start, last)]
-        if session.take(rows):
+        if session.take(await latest_between(log, key, partition, entry.start, last)):
             return session.events()
     over = await _read(log, key, known, session)
     at = window.meta.summary.offset if summarised and window.meta.summary else None
@@ -94,6 +113,20 @@ async def _session(log: Log, window: Window, below: int, *, summarised: bool) ->
         previous = summary.data.previous_position
         at = None if previous is None else parse_position(previous).offset
     return session.events()
+
+
+async def latest_between(
+    log: Log, key: Key, partition: int, first: int, last: int
+) -> list[Logged]:
+    """The events between two offsets, of more than ``MAX_CHARS`` characters the latest."""
+    found, chars = deque[Logged](), 0
+    async for one in said_between(log, key, partition, first, last):
+        found.append(one)
+        chars += chars_of(one[1])
+        while chars - (oldest := chars_of(found[0][1])) >= MAX_CHARS:
+            found.popleft()
+            chars -= oldest
+    return list(found)
 
 
 async def _read(log: Log, key: Key, offsets: Sequence[int], session: _Session) -> bool:
@@ -171,6 +204,7 @@ class _Session:
     def __init__(self, partition: int) -> None:
         self.partition = partition
         self._found: dict[int, AnyEvent] = {}
+        self._chars = 0
         self._after: str | None = None
         """The message that a close which was met claims to follow: else the close was void."""
 
@@ -186,6 +220,9 @@ class _Session:
                     return True
                 self._after = event.data.after
             self._found[offset] = event
+            self._chars += chars_of(event)
+            if self._chars >= MAX_CHARS:
+                return True
         return len(self._found) >= MAX_EVENTS
 
     def events(self) -> list[Logged]:

@@ -21,7 +21,7 @@ from projections.errors import (
 from projections.events import types as events
 from projections.events.times import parse_micros, present, time_at
 from projections.memory.resolution import Record
-from projections.names import Key, make_key, one_line, users_log
+from projections.names import Key, make_key, one_line, partition_of, users_log
 from projections.policy.policy import Policy
 from streams.memory.by_time import Part, read_within
 from streams.memory.erasures import erased_by
@@ -127,12 +127,19 @@ class Memories:
             InvalidRequest: nothing of a text is left without what is private, or a conversation is
                 of another user or channel.
             QuotaExceeded: the tenant saves faster than the store takes in.
-            ConversationParked: an end user's conversation is parked.
+            ConversationParked: a conversation is parked.
+            WaitTimedOut: whose a conversation is, by all that is in the log, is not known yet.
             UnknownConversation, Erased, KafkaUnavailable, …: as ``ConversationService.append`` and
                 ``wait_applied`` say.
         """
         if not items:
             return []
+        tenant, count = items[0][0].tenant, self._backend.log.partitions
+        named = {name for (_, _, _, name, *_), _ in items if name is not None}
+        if named:
+            # The log says whose a conversation is, and what was acknowledged counts.
+            partitions = {partition_of(make_key(tenant, name), count) for name in named}
+            await self._backend.caught_up(partitions, whose=tenant)
         logs: dict[Whose, tuple[Key, str | None, str | None]] = {}
         for i, (whose, _) in enumerate(items, 1):
             if whose not in logs:
@@ -147,9 +154,9 @@ class Memories:
 
         # A key may have given ids to messages of the same log: those are no saves.
         own_seed = None if seed is None else sha256(f"saves\n{seed}".encode()).hexdigest()
-        async with self._unstored.room(items[0][0].tenant, len(saves)) as note:
+        async with self._unstored.room(tenant, len(saves)) as note:
             made, appended = await self._backend.append_made(
-                items[0][0].tenant,
+                tenant,
                 drafted,
                 saves,
                 own_seed,

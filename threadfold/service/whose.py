@@ -47,7 +47,7 @@ async def log_of(
         Forbidden: the token names conversations, and the save none.
         InvalidRequest: the conversation is of another user or channel.
         UnknownConversation: there is none, or it is not the end user's.
-        ConversationParked: an end user's is parked.
+        ConversationParked: it is parked, so whose it is from there on is not known.
         Others: as ``ConversationReader.window`` says.
     """
     tenant, user, channel, conversation, names, _ = whose
@@ -70,7 +70,7 @@ async def log_of(
     state, parked = window.state, window.meta.quarantine
     if whose.bound and state.user != user:
         raise missing
-    if whose.bound and parked is not None:
+    if parked is not None:
         at = Position(window.partition, parked.offset)
         Owner(state.user, at).check_known(key, f"{what} was not saved")
     for name, given, own in (("user", user, state.user), ("channel", channel, state.channel)):

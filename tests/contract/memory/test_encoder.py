@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
 from typing import Any
 
 import msgspec
@@ -16,7 +17,9 @@ from projections.events.validation import Record, make_record
 from projections.fold.extraction_due import Extraction
 from projections.names import Key, Position
 from streams.memory import folded_windows
-from streams.memory.extraction_requests import request_of
+from streams.memory.encoder import APPENDED_AT_ONCE, EVENT_SECONDS
+from streams.memory.extraction_requests import ExtractionRequest, request_of
+from streams.runtime.keyed_limit import SHARE
 from tests.support.compaction import SMALL
 from tests.support.learning import KEY, Learning, closed, opened, user
 
@@ -393,3 +396,49 @@ async def test_what_is_private_reaches_no_event() -> None:
     await world.learn()
     assert world.texts() == ["The user lives in Oslo."]
     assert all("asthma" not in row.data.text for row in world.saved())
+
+
+async def test_what_was_said_before_a_conversation_was_given_away_teaches_its_new_user_nothing() -> (
+    None
+):
+    world = Learning(SESSIONS)
+    (_, _, last) = await world.say(opened(), user("I live in Oslo."), user("I'm vegetarian"))
+    await world.say(closed(last), {"type": "conversation.opened", "user": "bob"})
+    assert await world.learn() == [None]
+    (_, own) = await world.say(user("I work as a nurse"), user("I have two kids"))
+    await world.say(closed(own))
+    assert await world.learn() != [None]
+    known = [(one.scope.user, one.text) for one in world.known()]
+    assert known == [("bob", "The user has two kids."), ("bob", "The user works as a nurse.")]
+
+
+async def test_who_begins_without_a_name_and_gives_it_later_is_the_same_user() -> None:
+    world = Learning(SESSIONS)
+    (_, _, last) = await world.say(user("I live in Oslo."), opened(), user("I'm vegetarian"))
+    await world.say(closed(last))
+    await world.learn()
+    assert world.texts() == ["The user is vegetarian.", "The user lives in Oslo."]
+
+
+async def test_a_long_list_teaches_its_end_at_a_pace_that_leaves_others_their_turn() -> None:
+    world, other = Learning(SESSIONS), Key("rival", "talk")
+    lists = [
+        user(" ".join(f"My favourite thing{n} is Stuff{n}." for n in range(at, at + 100)))
+        for at in range(0, 300, 100)
+    ]
+    await world.say(opened(), *lists, closed())
+    await world.say(opened(), user("I live in Oslo."), closed(), key=other)
+    long, short = world.requests
+    ended: list[str] = []
+
+    async def learn(request: ExtractionRequest) -> None:
+        await world.encoder.answer_if_due(request)
+        ended.append(request.tenant)
+
+    async with world.folding():
+        began = time.monotonic()
+        await asyncio.gather(learn(long), learn(short))
+    assert ended == ["rival", "acme"]
+    assert time.monotonic() - began > 3 * APPENDED_AT_ONCE * EVENT_SECONDS * (SHARE - 1)
+    texts = {one.text for one in world.known() if one.scope.tenant == "acme"}
+    assert texts == {f"The user's favourite thing{n} is Stuff{n}." for n in range(100, 300)}

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+import pytest
+
 from projections.names import Position
 from streams.compaction.compactor import Compactor
 from streams.compaction.requests import request_for
+from streams.memory import spans
 from tests.support.compaction import SMALL
-from tests.support.learning import SETTINGS, Learning, closed, opened, user
+from tests.support.learning import KEY, SETTINGS, Learning, closed, opened, user
 
 T = TypeVar("T")
 FILLER = [user("the weather of this week and the garden " * 4) for _ in range(8)]
@@ -76,3 +79,34 @@ async def test_a_rollback_to_a_message_that_the_summary_goes_around_abandons_wha
     await summarise(world)
     await world.learn()
     assert world.texts() == ["The user has two kids."]
+
+
+@pytest.mark.parametrize(
+    ("learns", "latest"), [("sessions", "likes tea"), ("summaries", "has two kids")]
+)
+async def test_of_a_span_with_long_texts_the_latest_is_learnt_from(
+    learns: str, latest: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    long = "The weather of this week. " * 40
+    monkeypatch.setattr(spans, "MAX_CHARS", len(long))
+    world = Learning({**SMALL, "memory_auto": learns})
+    await world.say(
+        opened(), user(f"I live in Oslo. {long}"), user(f"I have two kids. {long}"), *FILLER
+    )
+    await world.say(user("I work as a nurse."), user(f"I like tea. {long}"))
+    if learns == "summaries":
+        await summarise(world)
+    else:
+        await world.say(closed())
+    await world.learn()
+    assert world.texts() == [f"The user {latest}."]
+
+
+async def test_of_a_held_range_with_long_texts_the_latest_is_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = Learning({})
+    first, *_, last = await world.say(*(user(f"message {n} " + "x" * 90) for n in range(30)))
+    monkeypatch.setattr(spans, "MAX_CHARS", 1_000)
+    found = await spans.latest_between(world.log, KEY, 0, first.offset, last.offset)
+    assert [offset for offset, _ in found] == list(range(last.offset - 9, last.offset + 1))

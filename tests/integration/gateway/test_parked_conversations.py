@@ -138,6 +138,23 @@ async def test_an_end_user_appends_nothing_to_a_parked_conversation(
     assert again.json()["events"][0]["status"] == "applied"
 
 
+async def test_no_memory_is_saved_for_a_parked_conversation_whose_user_may_change(
+    world: World, settings: Settings
+) -> None:
+    mine = await world.begin("ann", "hello")
+    bad = await park(settings, mine)
+    await add(world, mine, {"type": "conversation.opened", "user": "bob"})
+    memory = {"text": "Collects stamps.", "conversation": mine}
+    for wait in ("", "?wait=applied"):
+        answer = await world("POST", f"/memories{wait}", "acme", memory)
+        is_problem(answer, 503, f"is parked at {bad}", "memory 1 was not saved")
+    await drop(world, bad)
+    saved = await world("POST", "/memories?wait=applied", "acme", memory)
+    assert saved.json()["memories"][0]["status"] == "created"
+    found = (await world("GET", f"/memories?conversation={mine}", "acme")).json()["memories"]
+    assert [(one["text"], one["user"]) for one in found] == [("Collects stamps.", "bob")]
+
+
 async def test_an_end_user_appends_nothing_while_the_partition_is_halted(
     world: World, settings: Settings
 ) -> None:

@@ -82,3 +82,16 @@ async def test_an_end_user_reaches_the_own_memory_alone(world: World, user: str)
     await world.save({"text": "Goats eat hats.", "conversation": talk}, key=narrow["token"])
     assert await world.search("goats", key=narrow["token"]) == ["Goats eat hats."]
     is_problem(await world("POST", "/memories", {"text": "x y"}, key=narrow["token"]), 403)
+
+
+async def test_what_is_saved_after_a_conversation_was_given_away_is_its_new_users(
+    world: World, user: str
+) -> None:
+    talks = [await world.opened(f"{user}-former") for _ in range(10)]
+    for talk in talks:
+        opened = {"type": "conversation.opened", "user": user}
+        assert (await world("POST", f"/conversations/{talk}/events", opened)).status_code == 202
+        await world.ok("POST", "/memories", {"text": f"Likes {talk}.", "conversation": talk})
+    await world.save({"text": "Likes all.", "conversation": talks[-1]})
+    found = (await world.ok("GET", f"/memories?user={user}"))["memories"]
+    assert {one["text"] for one in found} >= {f"Likes {talk}." for talk in talks}
