@@ -41,6 +41,15 @@ def data_option(command: Command) -> Command:
     )(command)
 
 
+def not_empty(ctx: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
+    """The callback of options that select whose something is: empty, as a shell's variable without
+    a value, they would select all.
+    """
+    if value == "":
+        raise click.BadParameter("expected 1 or more characters", ctx=ctx, param=parameter)
+    return value
+
+
 def configuration_of(data: Path | None) -> Path | None:
     """The file that a command's settings come from beside the environment: ``DIR/threadfold.toml``,
     or None for ``THREADFOLD_CONFIG``. By default it is the stack in ``./threadfold-data``, as for

@@ -12,13 +12,15 @@ import click
 
 from streams.runtime.text_logs import write_text
 from streams.runtime.throttle_logs import throttle_logs
-from threadfold.cli.common import data_option, load_settings
+from threadfold.cli.common import data_option, load_settings, not_empty
 from threadfold.cli.interrupts import interrupts_wait
 
 
 @click.command()
 @click.option("--url", metavar="URL", help="The gateway [default: THREADFOLD_URL].")
-@click.option("--user", metavar="U", help="Every call uses only this user's memory.")
+@click.option(
+    "--user", metavar="U", callback=not_empty, help="Every call uses only this user's memory."
+)
 @click.option("--http", is_flag=True, help="Serve streamable HTTP at /mcp instead of stdio.")
 @click.option("--host", default="127.0.0.1", show_default=True, help="With --http: the address.")
 @click.option(

@@ -12,7 +12,7 @@ from projections.events.memories import MEMORY_TYPES, MemorySaved
 from projections.events.times import parse_micros
 from projections.names import check_name
 from streams.memory.store import Filter
-from threadfold.cli.common import data_option, ensure_tenant, on_service, print_json
+from threadfold.cli.common import data_option, ensure_tenant, not_empty, on_service, print_json
 from threadfold.cli.memory_stores import diff, rebuild, verify
 from threadfold.cli.whole_help import Group
 from threadfold.service.conversations import ConversationService
@@ -22,8 +22,8 @@ from threadfold.service.recall_answers import hit_document
 from threadfold.service.whose import Whose
 
 T = TypeVar("T")
-_user = click.option("--user", metavar="U", help="Whose memory.")
-_channel = click.option("--channel", metavar="C", help="Of which channel.")
+_user = click.option("--user", metavar="U", callback=not_empty, help="Whose memory.")
+_channel = click.option("--channel", metavar="C", callback=not_empty, help="Of which channel.")
 _as_of = click.option("--as-of", metavar="TIME", help="Use what was known at this time (RFC 3339).")
 _limit = click.option(
     "--limit", type=click.IntRange(1, MAX_LISTED), default=10, show_default=True, metavar="N"
@@ -45,8 +45,10 @@ def memories() -> None:
 @click.option("--type", "kind", type=click.Choice(MEMORY_TYPES), default="fact", show_default=True)
 @_user
 @_channel
-@click.option("--conversation", metavar="C", help="The conversation that taught it.")
-@click.option("--topic", metavar="T", help="Revise the record of this topic.")
+@click.option(
+    "--conversation", metavar="C", callback=not_empty, help="The conversation that taught it."
+)
+@click.option("--topic", metavar="T", callback=not_empty, help="Revise the record of this topic.")
 @data_option
 def save(
     tenant: str,

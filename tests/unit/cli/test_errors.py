@@ -295,3 +295,18 @@ def test_an_interruption_while_a_command_is_imported_is_no_error_of_the_import(
     monkeypatch.setattr(importlib, "import_module", import_module)
     assert main(["doctor"]) == 130
     assert not capsys.readouterr().err.strip()
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        *(["memories", "save", "acme", "x", option, ""] for option in ("--user", "--channel", "--topic")),
+        ["memories", "list", "acme", "--user", ""],
+        ["mcp", "--user", ""],
+    ],
+)  # fmt: skip
+def test_an_empty_value_does_not_select_all(
+    command: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(command) == 2
+    assert "expected 1 or more characters" in capsys.readouterr().err
