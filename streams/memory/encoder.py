@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -32,6 +33,7 @@ from projections.memory.extraction.memory_events import (
     said,
 )
 from projections.memory.extraction.model_records import Whose
+from projections.memory.fusion import relations
 from projections.names import Key, Position
 from projections.storage.protocol import WindowReader
 from projections.window.window import Window
@@ -56,6 +58,8 @@ EVENT_SECONDS = 0.0005
 """What an event costs this worker: it is made, folded and announced. The tenant's next ones wait
 for a multiple of it, in which the fold has others' events (``SpanExtraction.turns``).
 """
+NEAR_SECONDS = 0.0005
+"""What the search for what is near a record takes."""
 MOST_LEARNT = 200
 """What the rules find in a span, the latest of it: who lists things all day teaches no more."""
 MOST_ASKED = 1_000
@@ -290,7 +294,10 @@ class Encoder:
             several = said(taught, candidates)
             new = [one.statement for one in several]
             near = await self._neighbours.near(taught.scope, new)
-            found = await self._judge.relations(by, taught.key, new, near)
+            async with self._extraction.turns.of(taught.key.tenant) as turn:
+                turn.worked(NEAR_SECONDS * len(new))
+                ruled = await turn.beside(partial(relations, new, near))
+            found = await self._judge.relations(by, taught.key, ruled, new, near)
             # What a model judged comes last, so it is known of that all of it was said.
             asked.judged = (
                 taught.rollback,

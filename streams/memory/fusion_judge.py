@@ -21,7 +21,6 @@ from projections.memory.fusion import (
     Statement,
     cluster_of_records,
     counts_over,
-    relations,
 )
 from projections.names import Key
 from streams.compaction.summarizers.chat_model import ChatModel
@@ -84,12 +83,12 @@ class FusionJudge:
         self._metrics = metrics or Metrics()
 
     async def relations(
-        self, name: str, key: Key, new: Sequence[Statement], near: Near
+        self, name: str, key: Key, found: Relations, new: Sequence[Statement], near: Near
     ) -> list[Relations]:
         """What is fused and what supersedes, of new records and what is near them: what the model
-        says, and what the rules say of the rest.
+        says, and what the rules ``found`` of the rest.
         """
-        found, model = relations(new, near), self._models.get(name)
+        model = self._models.get(name)
         if model is None:
             return [found]
         groups = [one for one in _groups(found, new, near) if one.may_be_sent][:GROUPS]

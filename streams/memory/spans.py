@@ -115,9 +115,7 @@ async def _session(log: Log, window: Window, below: int, *, summarised: bool) ->
     return session.events()
 
 
-async def latest_between(
-    log: Log, key: Key, partition: int, first: int, last: int
-) -> list[Logged]:
+async def latest_between(log: Log, key: Key, partition: int, first: int, last: int) -> list[Logged]:
     """The events between two offsets, of more than ``MAX_CHARS`` characters the latest."""
     found, chars = deque[Logged](), 0
     async for one in said_between(log, key, partition, first, last):

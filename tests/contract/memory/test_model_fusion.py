@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from projections.errors import KafkaUnavailable
-from projections.memory.fusion import Near, Statement
+from projections.memory.fusion import Near, Statement, relations
 from projections.names import Key
 from streams.compaction.summarizers import attempts
 from streams.compaction.summarizers.registry import Summarizers
@@ -179,7 +179,9 @@ async def test_what_instructs_a_model_is_not_sent() -> None:
         settings = settings_of(server)
         models = Summarizers(settings)
         judge = FusionJudge(models.models)
-        (found,) = await judge.relations("cheap", Key("acme", "c"), spoken, near)
+        (found,) = await judge.relations(
+            "cheap", Key("acme", "c"), relations(spoken, near), spoken, near
+        )
         assert found.model is None and len(found.clusters) == 1
         assert server.calls == []
         await models.close()
