@@ -34,9 +34,13 @@ from streams.runtime.tasks import end_tasks
 
 logger = logging.getLogger(__name__)
 
-MAX_HELD = 20_000
+MAX_HELD = 50_000
 MAX_BYTES = 64 << 20
 """Requests that a worker holds at most, and their bytes; further ones stay on their topic."""
+MOST_LEARNING = 15_000
+"""Of those, a tenant's to learn. Further ones are passed over: on their topic, all that comes after
+them would wait for them, and others' windows for their summaries.
+"""
 AHEAD = 2
 """Spans that are read beside those that the processors work on."""
 TRIES = 3
@@ -88,6 +92,11 @@ class _Asked(msgspec.Struct):
     @property
     def key(self) -> Key:
         return Key(self.tenant, self.conversation)
+
+    @property
+    def learner(self) -> str | None:
+        """The tenant whose memory is to learn; None for any other request."""
+        return self.tenant if self.kind == EXTRACTION else None
 
 
 _asked = json_decoder(_Asked)
@@ -144,6 +153,8 @@ class Dispatcher:
         }
         self._spare = SpareTime(lambda: not self._places[COMPACTION].free)
         self._held: dict[str, _Held] = {}
+        self._learning: Counter[str | None] = Counter()
+        """Requests to learn that are held, by tenant."""
         self._metrics = metrics or Metrics()
         self._metrics.read(WAITING, self._waiting)
         self._bytes = 0
@@ -179,6 +190,10 @@ class Dispatcher:
             done()
             return
         held = self._held.get(asked.request_id)
+        if held is None and self._learning[asked.learner] >= MOST_LEARNING:
+            self._pass_over(asked)
+            done()
+            return
         if held is None:
             while len(self._held) >= MAX_HELD or self._bytes >= MAX_BYTES:
                 self._room.clear()
@@ -204,6 +219,7 @@ class Dispatcher:
         now = asyncio.get_running_loop().time()
         held = _Held(asked, value, now + (limits.options.max_wait if limits else 0.0))
         self._held[asked.request_id] = held
+        self._learning.update([asked.learner] if asked.learner is not None else [])
         self._bytes += len(value)
         task = asyncio.create_task(self._handle(held), name=f"compaction of {asked.key}")
         self._tasks.add(task)
@@ -215,6 +231,7 @@ class Dispatcher:
             over = await self._until_over(held)
         finally:
             self._held.pop(held.asked.request_id, None)
+            self._learning -= Counter([held.asked.learner])  # those at 0 go
             self._bytes -= len(held.value)
             self._room.set()
         if over:
@@ -294,6 +311,18 @@ class Dispatcher:
             held.check()
 
         return await answering.answer_if_due(request, allowed)
+
+    def _pass_over(self, asked: _Asked) -> None:
+        self._metrics.add(
+            self._answering[EXTRACTION].counted, asked.reason, asked.summarizer, "passed_over"
+        )
+        logger.warning(
+            "tenant %s has %d spans that the memory has not learnt from yet: further ones are"
+            " passed over",
+            asked.tenant,
+            MOST_LEARNING,
+            extra=about(asked.key),
+        )
 
     def _failed(self, held: _Held, why: str) -> None:
         key = held.asked.key

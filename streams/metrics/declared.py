@@ -272,8 +272,9 @@ COMPACTIONS = _worker(
 EXTRACTIONS = _worker(
     "counter",
     "memory_extractions_total",
-    "Spans that the long-term memory learnt from, by outcome: made, nothing (to learn), failed."
-    " `reason` is summary, session or tail; `summarizer` extracted: rules, or an endpoint.",
+    "Spans that the long-term memory learnt from, by outcome: made, nothing (to learn), failed,"
+    " passed_over (a tenant has too many that wait). `reason` is summary, session or tail;"
+    " `summarizer` extracted: rules, or an endpoint.",
     "reason",
     "summarizer",
     "outcome",

@@ -8,15 +8,29 @@ import signal
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from projections.errors import KafkaUnavailable
 from projections.events.validation import Record
-from projections.names import Position
+from projections.fold.extraction_due import Extraction
+from projections.names import Key, Position
 from streams.compaction import dispatcher as dispatcher_module
+from streams.compaction.compactor import Compactor
 from streams.compaction.deliveries import Deliveries
+from streams.compaction.dispatcher import Dispatcher
+from streams.memory.extraction_requests import (
+    RULES,
+    ExtractionRequest,
+    decode_extraction,
+    request_of,
+)
+from streams.metrics.declared import EXTRACTION_FALLBACKS, EXTRACTIONS
+from streams.metrics.metrics import Metrics
 from streams.runtime.processor import Processes
+from streams.settings.settings import Settings
 from tests.support.dispatch import SUMMARY, World, endpoint
+from tests.support.metrics import read
 from tests.support.model_server import fails, model_server, says, stalls, takes
 from tests.support.worker import until
 from threadfold.testing import MemoryLog
@@ -176,6 +190,53 @@ async def test_no_more_are_held_than_may_be(world: World, monkeypatch: pytest.Mo
         most = max(most, len(world.dispatcher))
     await world.dispatcher.idle()
     assert most == 2 and len(world.done) == 6
+
+
+class Learns:
+    """Learns from what it is asked for once it ``may``."""
+
+    what, failed = "learning from %s", "learning from %s failed"
+    fallback, fallbacks, counted = RULES, EXTRACTION_FALLBACKS, EXTRACTIONS
+
+    def __init__(self) -> None:
+        self.may = asyncio.Event()
+        self.learnt: list[str] = []
+
+    def read(self, value: bytes) -> ExtractionRequest | None:
+        return decode_extraction(value)
+
+    async def answer_if_due(self, request: ExtractionRequest, allowed: object = None) -> None:
+        await self.may.wait()
+        self.learnt.append(f"{request.tenant}/{request.at}")
+
+
+async def test_of_a_tenant_with_too_much_to_learn_the_rest_is_passed_over_and_nobody_waits(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(dispatcher_module, "MOST_LEARNING", 3)
+    learns, done, metrics = Learns(), list[str](), Metrics()
+    unused = Compactor(Settings(kafka="unused", redis="unused"), MemoryLog(1))
+    dispatcher = Dispatcher(unused, {}, metrics=metrics, encoder=learns)
+
+    async def ask(tenant: str, at: int) -> None:
+        due = Extraction(at, "session", gists=False)
+        request = request_of(Key(tenant, "talk"), 0, due)
+        await dispatcher.take(msgspec.json.encode(request), lambda: done.append(f"{tenant}/{at}"))
+
+    for at in (*range(5), 0):  # the first one is delivered again
+        await ask("many", at)
+    await ask("few", 0)
+    assert done == ["many/3", "many/4"] and len(dispatcher) == 4
+    assert caplog.text.count("tenant many has 3 spans that the memory has not learnt from") == 2
+    learns.may.set()
+    await dispatcher.idle()
+    assert sorted(learns.learnt) == ["few/0", "many/0", "many/1", "many/2"]
+    learns.learnt.clear()
+    await ask("many", 5)
+    await dispatcher.idle()
+    assert learns.learnt == ["many/5"]
+    counted = read(metrics.page())["threadfold_memory_extractions_total"]
+    assert counted == {("passed_over", "session", "rules"): 2}
 
 
 @pytest.mark.long

@@ -22,6 +22,7 @@ from projections.render.awaits import awaits_of
 from projections.render.render import render_openai
 from projections.window.entry import RENDERED
 from projections.window.window import Window
+from streams.compaction.requests import CompactionRequest
 from tests.support.histories import KEY, PARTITION, RULES
 from tests.support.profiles import examples
 from tests.support.talks import Talks, event_for, random_talks, summary_of
@@ -153,15 +154,20 @@ def test_a_rollback_behind_the_summary_keeps_it() -> None:
     assert talks.seen["history"] == 0 and len(texts(talks.windows[KEY])) == 2
 
 
-def test_what_is_to_be_answered_stands_verbatim_after_a_rollback_to_it() -> None:
-    # It is the last message of a summary that came later.
+def due_after_a_note() -> tuple[Talks, CompactionRequest]:
+    """Messages that are to be summarised, with a turn's begin behind each, and the request."""
     talks = talk()
     while not talks.requests[KEY]:
         talks.say(
             KEY, events.Message("user", f"text {talks.next_offset}" + " word" * 40), tokens=40
         )
         talks.say(KEY, events.TurnStarted(f"t{talks.next_offset}"))
-    request = talks.requests[KEY][-1]
+    return talks, talks.requests[KEY][-1]
+
+
+def test_what_is_to_be_answered_stands_verbatim_after_a_rollback_to_it() -> None:
+    # It is the last message of a summary that came later.
+    talks, request = due_after_a_note()
     assert talks.summarise(KEY) is Status.APPLIED and request.last % 2 == 0
     for to in (request.last, request.last + 1):
         outcome = last_outcome(talks, f"3-{to}")
@@ -178,13 +184,7 @@ def test_what_is_to_be_answered_stands_verbatim_after_a_rollback_to_it() -> None
 def test_a_summary_that_kept_what_is_to_be_answered_holds_after_a_rollback_to_it(
     beyond: int,
 ) -> None:
-    talks = talk()
-    while not talks.requests[KEY]:
-        talks.say(
-            KEY, events.Message("user", f"text {talks.next_offset}" + " word" * 40), tokens=40
-        )
-        talks.say(KEY, events.TurnStarted(f"t{talks.next_offset}"))
-    request = talks.requests[KEY][-1]
+    talks, request = due_after_a_note()
     said, end = request.last, request.last + beyond
     made = summary_of(request, talks.logs[KEY])
     offsets = [at for at in events.absolute(made.span.positions) if at != said]
