@@ -12,6 +12,8 @@ from projections.errors import InvalidPosition
 from projections.events.memories import (
     MEMORY_TYPES,
     Learnt,
+    MemoryDeleted,
+    MemoryOutcome,
     MemoryRetrieved,
     MemorySaved,
     SkillSaved,
@@ -48,16 +50,31 @@ def why_not_learnt(window: Window, offset: int, data: Learnt) -> str | None:
 
 
 def _wrong_scope(window: Window, data: Learnt) -> str | None:
+    """Why it is not about the memory that the log teaches now. A record that the log taught can be
+    deleted and rated by it also after that: one that has no user is in no other log.
+    """
     key, state = window.key, window.state
-    if key.of_user:
-        if users_log(key.tenant, data.user) != key:
-            return "it is of another user than the log"
-    elif (data.user, data.channel) != (state.user, state.channel):
-        return "it is of another user or channel than the conversation"
+    if key.of_user and users_log(key.tenant, data.user) != key:
+        return "it is of another user than the log"
     users = window.meta.memory_users or ()
-    if len(users) >= MAX_USERS and user_tag(key.tenant, data.user) not in users:
+    if (
+        not key.of_user
+        and (data.user, data.channel) != (state.user, state.channel)
+        and not (
+            isinstance(data, MemoryDeleted | MemoryOutcome)
+            and user_tag(key.tenant, data.user) in users
+        )
+    ):
+        return "it is of another user or channel than the conversation"
+    if not may_teach(window, data.user):
         return f"the log has taught the memory of {MAX_USERS} users already"
     return None
+
+
+def may_teach(window: Window, user: str | None) -> bool:
+    """Whether the log has taught this user's memory, or may teach one more."""
+    users = window.meta.memory_users or ()
+    return len(users) < MAX_USERS or user_tag(window.key.tenant, user) in users
 
 
 def _come_before(window: Window, offset: int, positions: list[str]) -> bool:

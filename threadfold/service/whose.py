@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from projections.errors import Erased, Forbidden, InvalidRequest, UnknownConversation
+from projections.fold.memory_acceptance import MAX_USERS, may_teach
 from projections.names import Key, Position, make_key, users_log
 from streams.memory.store import Filter
 from threadfold.service.conversation_reader import unknown
@@ -45,7 +46,7 @@ async def log_of(
 
     Raises:
         Forbidden: the token names conversations, and the save none.
-        InvalidRequest: the conversation is of another user or channel.
+        InvalidRequest: the conversation is of another user or channel, or has taught too many.
         UnknownConversation: there is none, or it is not the end user's.
         ConversationParked: it is parked, so whose it is from there on is not known.
         Others: as ``ConversationReader.window`` says.
@@ -73,6 +74,11 @@ async def log_of(
     if parked is not None:
         at = Position(window.partition, parked.offset)
         Owner(state.user, at).check_known(key, f"{what} was not saved")
+    if not may_teach(window, state.user):
+        raise InvalidRequest(
+            f"{what}: field conversation: {conversation} has taught the memory of {MAX_USERS}"
+            " users, and can teach no other: name the user instead"
+        )
     for name, given, own in (("user", user, state.user), ("channel", channel, state.channel)):
         if given is not None and given != own:
             raise InvalidRequest(

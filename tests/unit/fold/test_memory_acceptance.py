@@ -90,6 +90,18 @@ def test_what_cannot_be_true_is_rejected(
     assert outcome.taught is None and log.window.meta.memory_users is None
 
 
+def test_a_record_can_be_deleted_and_rated_by_its_log_also_once_that_has_another_user() -> None:
+    log = TaughtLog(KEY, 0)
+    own = saved(KEY, "Likes tea.", user=None)
+    log.put(own)
+    log.put(events.Opened(user=USER, channel="web"))
+    assert log.put(events.MemoryOutcome(memory_id=own.memory_id, succeeded=True)) is Status.APPLIED
+    assert log.put(events.MemoryDeleted(memory_id=own.memory_id)) is Status.APPLIED
+    assert log.put(saved(KEY, "Likes coffee.", user=None)) is Status.REJECTED
+    anothers = events.MemoryDeleted(memory_id=own.memory_id, user="u-2")
+    assert log.put(anothers) is Status.REJECTED
+
+
 def test_an_id_that_does_not_follow_from_scope_and_text_is_rejected(log: TaughtLog) -> None:
     data = msgspec.structs.replace(extracted(log), normalized_text="likes coffee")
     assert log.put(data) is Status.REJECTED

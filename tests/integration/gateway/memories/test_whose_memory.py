@@ -95,3 +95,38 @@ async def test_what_is_saved_after_a_conversation_was_given_away_is_its_new_user
     await world.save({"text": "Likes all.", "conversation": talks[-1]})
     found = (await world.ok("GET", f"/memories?user={user}"))["memories"]
     assert {one["text"] for one in found} >= {f"Likes {talk}." for talk in talks}
+
+
+async def test_what_was_saved_before_a_conversation_had_a_user_can_be_rated_and_deleted(
+    world: World, user: str
+) -> None:
+    talk = await world.opened(None)
+    saved = await world.save(
+        {"text": "Keeps swans.", "conversation": talk},
+        {"text": "Keeps newts.", "conversation": talk},
+    )
+    opened = {"type": "conversation.opened", "user": user, "channel": "web"}
+    await world.ok("POST", f"/conversations/{talk}/events?wait=applied", opened)
+    outcome = f"/memories/{saved[0]['id']}/outcome?conversation={talk}"
+    rated = await world.ok("POST", outcome, {"succeeded": True})
+    assert rated["use"]["succeeded"] == 1
+    for one, hard in zip(saved, ("", "&hard=true"), strict=True):
+        path = f"/memories/{one['id']}?conversation={talk}"
+        assert await world.ok("DELETE", path + hard)
+        is_problem(await world("GET", path), 404)
+    assert await world.search("swans newts", conversation=talk) == []
+
+
+async def test_a_conversation_that_has_taught_sixteen_users_says_that_it_teaches_no_other(
+    world: World, user: str
+) -> None:
+    talk = await world.opened(f"{user}-0")
+    memory = {"text": "Keeps frogs.", "conversation": talk}
+    for number in range(1, 17):
+        await world.ok("POST", "/memories", memory)
+        opened = {"type": "conversation.opened", "user": f"{user}-{number}"}
+        await world.ok("POST", f"/conversations/{talk}/events", opened)
+    refused = await world("POST", "/memories", memory)
+    is_problem(refused, 422, "memory 1: field conversation", "16 users")
+    await world.ok("POST", f"/conversations/{talk}/events", {**opened, "user": f"{user}-3"})
+    await world.ok("POST", "/memories", memory)
