@@ -155,7 +155,10 @@ class PartialWriter:
             }
             if not flat.get("content") and flat.get("tool_calls") and "content" in flat:
                 flat = {**flat, "content": None}
-            self.appended = await self._append({"id": self._id, **flat})
+            # A repeat, and the interruption after a failure, are of the id that it may have landed
+            # under.
+            self._id = flat.get("id") or self._id
+            self.appended = await self._append({**flat, "id": self._id})
         return self.appended
 
     async def interrupt(self) -> Appended | None:

@@ -34,7 +34,7 @@ export class PartialWriter {
   appended: Appended | null = null;
   readonly #calls: PartialCalls;
   readonly #interval: number;
-  readonly #id = newId();
+  #id = newId();
   /** All that was written, by code points: the service counts these. */
   readonly #characters: string[] = [];
   #half = "";
@@ -120,9 +120,13 @@ export class PartialWriter {
     return this.#sent < this.#characters.length;
   }
 
-  /** The message has one id: a repeat, also after a failed `finish`, cannot be a second message. */
+  /**
+   * The message has one id, that of `fields` or its own: a repeat, also after a failed `finish`,
+   * cannot be a second message.
+   */
   #append(fields: Partial<NewMessage>): Promise<Appended> {
-    return this.#calls.append({ type: "message", role: "assistant", id: this.#id, ...fields });
+    this.#id = fields.id || this.#id;
+    return this.#calls.append({ type: "message", role: "assistant", ...fields, id: this.#id });
   }
 
   /** Let a request under way end; unsent text is in the message that follows. */

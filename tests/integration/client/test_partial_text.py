@@ -204,6 +204,27 @@ async def test_an_end_that_failed_is_repeated_as_the_same_message() -> None:
     assert first == second
 
 
+@pytest.mark.parametrize("given", ["msg_1", None])
+async def test_an_interruption_after_an_end_that_failed_is_of_the_same_message(
+    given: str | None,
+) -> None:
+    said = answer(202, {"turn_id": "t1", "offset": 4})
+    event = {"type": "message", "role": "assistant", "content": "said"}
+    async with (
+        raw_server(said, b"", DONE) as server,
+        AsyncClient(server.url, "k", retries=1) as client,
+    ):
+        writer = client.partial("c", "t1")
+        await writer.write("said")
+        await writer.flush()
+        with pytest.raises(Unavailable):  # it may have landed
+            await writer.finish(event | ({} if given is None else {"id": given}))
+        await writer.interrupt()
+    whole, interrupted = (asked.body[0] for asked in server.asked if isinstance(asked.body, list))
+    assert whole["id"] == interrupted["id"] == (given or whole["id"])
+    assert interrupted["status"] == "interrupted"
+
+
 async def test_a_character_that_is_cut_in_two_goes_out_whole() -> None:
     service = Partials()
     async with writing_to(service, interval=0) as (server, writer):

@@ -143,6 +143,24 @@ test("a failed end is repeated as the same message", () =>
     { retries: 1 },
   ));
 
+test("an interruption after an end that failed is of the same message", () =>
+  serving(
+    [json(202, { turn_id: "t", offset: 4 }), lost, json(202, DONE)],
+    async (client, asked) => {
+      const writer = client.partial("c");
+      await writer.write("said");
+      await writer.flush();
+      await assert.rejects(writer.finish({ id: "msg_1" }), { name: "Unavailable" });
+      await writer.interrupt();
+      const ends = asked.slice(1).map(({ body }) => [body[0].id, body[0].status]);
+      assert.deepEqual(ends, [
+        ["msg_1", undefined],
+        ["msg_1", "interrupted"],
+      ]);
+    },
+    { retries: 1 },
+  ));
+
 test("a turn that waits in the queue begins when it may, and ends", () => {
   const turn = (status, fencing_token) =>
     json(202, { turn_id: "t", status, fencing_token, position: "0-1" });
