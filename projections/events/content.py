@@ -43,6 +43,13 @@ Part = TextPart | ImagePart | FilePart | ReasoningPart
 Content = str | list[Part] | None
 
 
+def text_of(content: Content) -> str:
+    """The text of a content, without its other parts."""
+    if content is None or isinstance(content, str):
+        return content or ""
+    return "\n".join(part.text for part in content if isinstance(part, TextPart))
+
+
 class ToolCall(Struct, omit_defaults=True):
     id: str
     name: str

@@ -14,7 +14,10 @@ from projections.names import Key
 from projections.window.recent_ids import LIMIT
 from streams.compaction.requests import CompactionRequest, Piece, piece_offsets
 from streams.log.log import Log
-from streams.log.said import said_at, said_between
+from streams.log.said import chars_of, said_at, said_between, unsaid
+
+CHARS_A_TOKEN, LEAST = 4, 8
+"""What an event is counted as that costs a window no tokens: it is read and named all the same."""
 
 
 class SpanLost(ThreadfoldError):
@@ -46,7 +49,7 @@ async def read_span(log: Log, request: CompactionRequest, key: Key, most_tokens:
     named: list[tuple[int, str]] = []
     summarised: list[Logged] = []
     costs: list[int] = []
-    tokens, end = 0, request.last
+    read, end = 0, request.last
     for piece in request.pieces:
         dead = set(absolute(piece.gone))
         async for offset, event in _read_piece(log, piece, key, request.partition):
@@ -55,10 +58,12 @@ async def read_span(log: Log, request: CompactionRequest, key: Key, most_tokens:
             out = offset in dead or any(first <= offset <= last for first, last in piece.voids)
             if piece.live and not out:
                 costs.append(_tokens(event, request.encoding))
-                tokens += costs[-1]
-                if tokens > most_tokens and summarised and end == request.last:
+                read += costs[-1] or max(LEAST, chars_of(event) // CHARS_A_TOKEN)
+                if read > most_tokens and summarised and end == request.last:
                     end = _cut(request, summarised[-1][0])
-                summarised.append((offset, event))
+                # Where a span cannot end, any number of events may stand that cost nothing.
+                full = read > most_tokens and not costs[-1]
+                summarised.append((offset, unsaid(event) if full else event))
             named.append((offset, event.id))
         if piece.last > end:
             break

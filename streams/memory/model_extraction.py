@@ -27,8 +27,8 @@ from streams.compaction.summarizers.failures import AttemptFailed, EndpointTimed
 from streams.compaction.summarizers.guarded import count_fallback
 from streams.compaction.summarizers.prompt import LINE_TOKENS
 from streams.compaction.summarizers.span_messages import messages_of
+from streams.log.said import chars_of
 from streams.memory.model_questions import ModelQuestion, ask_model
-from streams.memory.spans import chars_of
 from streams.metrics.declared import EXTRACTION_FALLBACKS, RECORDS_REFUSED
 from streams.metrics.metrics import Metrics
 from streams.runtime.keyed_limit import KeyedLimit

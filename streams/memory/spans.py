@@ -11,18 +11,16 @@ from projections.events.types import (
     RollbackEvent,
     SessionClosedEvent,
     SummaryEvent,
-    ToolResultEvent,
     absolute,
 )
 from projections.fold.replay import Logged
 from projections.memory.branches import Branches, target_of
-from projections.memory.extraction.extractor import text_of
 from projections.names import Key, Position, parse_position
 from projections.window.entry import Kind
 from projections.window.window import Window
 from streams.log.history import read_events
 from streams.log.log import Log
-from streams.log.said import said_at, said_between
+from streams.log.said import chars_of, said_at, said_between
 
 MAX_EVENTS = 20_000
 MAX_CHARS = 500_000
@@ -56,13 +54,6 @@ async def _latest(log: Log, key: Key, partition: int, offsets: Sequence[int]) ->
             if chars >= MAX_CHARS:
                 return found[::-1]
     return found[::-1]
-
-
-def chars_of(event: AnyEvent) -> int:
-    """How long a message's or a result's text is, 0 for others."""
-    if not isinstance(event, MessageEvent | ToolResultEvent):
-        return 0
-    return len(text_of(event.data.content))
 
 
 async def span_of_session(

@@ -13,6 +13,7 @@ import msgspec
 
 from projections.errors import (
     Conflict,
+    ConversationParked,
     Erased,
     Healing,
     MemoryUnavailable,
@@ -236,6 +237,7 @@ class Memories:
 
         Raises:
             Conflict: the log does not take it: its conversation is another user's by now.
+            ConversationParked: the log is parked: nothing was appended, or what was waits.
         """
         scope = record.scope
         key = users_log(scope.tenant, scope.user)
@@ -243,11 +245,19 @@ class Memories:
         gone = record.conversation is not None and self._backend.keys.is_erased(str(key).encode())
         if scope.conversation is not None or gone:
             key = make_key(scope.tenant, record.conversation)
+        owner = await self._backend.owner(key)
+        if owner is not None:
+            owner.check_known(key, f"nothing was done about memory {record.id}")
         data = msgspec.structs.replace(data, user=scope.user, channel=scope.channel)
         # Behind what it is about, also where another gateway's clock is ahead of this one's.
         at = max(parse_micros(present()) or 0, record.confirmed_at + 1_000)
         saved = await self._append(key, data, charge, time_at(at))
         (done,) = await self._applied(saved)
+        if done.status == "parked":
+            raise ConversationParked(
+                f"{key.shown} was parked meanwhile: what is done about memory {record.id} waits in"
+                " it, and counts once it goes on"
+            )
         if done.status not in ("applied", "duplicate"):
             raise Conflict(f"memory {record.id}: its log does not take the event ({done.status})")
 

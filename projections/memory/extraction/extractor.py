@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from projections.events import types as events
-from projections.events.content import Content, TextPart
+from projections.events.content import text_of
 from projections.events.memories import MemoryTags
 from projections.memory.extraction.assistant_deeds import deeds
 from projections.memory.extraction.candidate import Candidate
@@ -116,10 +116,3 @@ def _said(data: events.Message) -> str:
     if data.role not in ("user", "assistant") or data.status == "interrupted":
         return ""
     return begin_without_private(text_of(data.content))
-
-
-def text_of(content: Content) -> str:
-    """The text of a content, without its other parts."""
-    if content is None or isinstance(content, str):
-        return content or ""
-    return "\n".join(part.text for part in content if isinstance(part, TextPart))

@@ -7,6 +7,7 @@ Over the real compactor and a log in memory, event by event.
 from __future__ import annotations
 
 import random
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
@@ -23,9 +24,11 @@ from projections.window.entry import RENDERED, Kind
 from projections.window.recent_ids import RecentIds
 from projections.window.window import Window
 from streams.compaction.compactor import Compactor
-from streams.compaction.requests import request_for
+from streams.compaction.requests import CompactionRequest, request_for
+from streams.compaction.span import read_span
 from streams.compaction.summarizers.base import SummaryInput, SummaryText
 from streams.log.rollback_history import fetch_needed
+from streams.log.said import MOST_ANSWERED, chars_of
 from streams.settings.settings import Settings
 from tests.support import compacted_talk
 from tests.support.compacted_talk import Talk
@@ -400,3 +403,59 @@ async def test_a_span_cut_to_the_input_cap_names_only_its_own_results_that_belon
         assert (await talk.summarise()).status is Status.APPLIED
         event = talk.log[-1][1]
         assert isinstance(event, SummaryEvent) and event.data.span.apart == [own]
+
+
+def asked_for(talk: Talk, control: Iterable[dict[str, Any]]) -> CompactionRequest:
+    """The request for a summary of these events, which cost no tokens, between two messages."""
+    talk.chat(1)
+    for event in control:
+        talk.say(event.pop("type"), **event)
+    talk.chat(1)
+    talk.say("compaction.requested")
+    request = request_for(talk.window, 1)
+    assert request is not None
+    return request
+
+
+async def test_a_span_of_answers_that_no_window_counts_is_cut_and_their_begin_is_read() -> None:
+    talk = Talk(compacted_talk.SMALL, input_tokens=50_000)
+    request = asked_for(
+        talk,
+        (
+            event
+            for number in range(8)
+            for event in (
+                {"type": "suspension", "suspension_id": f"s{number}", "kind": "input"},
+                {
+                    "type": "resolution",
+                    "suspension_id": f"s{number}",
+                    "outcome": "answered",
+                    "content": "this one " * 20_000,
+                },
+            )
+        ),
+    )
+    span = await read_span(talk.messages, request, talk.window.key, most_tokens=50_000)
+    assert not span.whole
+    said = [chars_of(event) for _, event in span.summarised]
+    assert said[2:] == [0, MOST_ANSWERED] * 3 + [0], "two messages come before them"
+    assert (await talk.summarise()).status is Status.APPLIED
+
+
+async def test_a_span_of_many_events_that_cost_nothing_is_cut() -> None:
+    talk = Talk(compacted_talk.SMALL, input_tokens=400)
+    suspension = {"suspension_id": "s"}
+    request = asked_for(
+        talk,
+        (
+            event
+            for _ in range(60)
+            for event in (
+                {"type": "suspension", "kind": "approval", **suspension},
+                {"type": "resolution", "outcome": "approved", **suspension},
+            )
+        ),
+    )
+    span = await read_span(talk.messages, request, talk.window.key, most_tokens=400)
+    assert not span.whole and 40 < len(span.events) < 60
+    assert (await talk.summarise()).status is Status.APPLIED

@@ -155,6 +155,30 @@ async def test_no_memory_is_saved_for_a_parked_conversation_whose_user_may_chang
     assert [(one["text"], one["user"]) for one in found] == [("Collects stamps.", "bob")]
 
 
+async def test_nothing_is_done_about_a_memory_whose_log_is_parked(
+    world: World, settings: Settings
+) -> None:
+    name = f"c-{uuid4().hex[:12]}"
+    answer = await world("POST", f"/conversations/{name}/events?wait=applied", "acme", say("hi"))
+    assert answer.status_code == 200
+    memory = {"text": "Collects coins.", "conversation": name}
+    saved = await world("POST", "/memories?wait=applied", "acme", memory)
+    path = f"/memories/{saved.json()['memories'][0]['id']}"
+    bad = await park(settings, name)
+    await add(world, name, say("waits"))
+    for method, what, body in (
+        ("POST", "/outcome", {"succeeded": True}),
+        ("DELETE", "?hard=true", None),
+        ("DELETE", "", None),
+    ):
+        answer = await world(method, path + what, "acme", body)
+        is_problem(answer, 503, f"is parked at {bad}", "nothing was done about memory")
+    await drop(world, bad)
+    found = await world("GET", path, "acme")
+    assert found.status_code == 200 and not found.json()["use"]["succeeded"]
+    assert (await world("DELETE", path, "acme")).status_code == 200
+
+
 async def test_an_end_user_appends_nothing_while_the_partition_is_halted(
     world: World, settings: Settings
 ) -> None:
