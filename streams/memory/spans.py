@@ -31,16 +31,16 @@ CONTEXT = 32
 
 async def span_of_summary(log: Log, key: Key, at: Position) -> tuple[list[Logged], list[Logged]]:
     """What the summary at a position covers, and the last events before that."""
-    event = await _summary(log, key, at)
+    event = await summary_at(log, key, at)
     if event is None:
         return [], []
     before: list[Logged] = []
     if event.data.previous_position is not None:
-        previous = await _summary(log, key, parse_position(event.data.previous_position))
+        previous = await summary_at(log, key, parse_position(event.data.previous_position))
         if previous is not None:
-            offsets = (await _standing(log, key, at.partition, previous))[-CONTEXT:]
+            offsets = (await standing_offsets(log, key, at.partition, previous))[-CONTEXT:]
             before = await _latest(log, key, at.partition, offsets)
-    offsets = (await _standing(log, key, at.partition, event))[-MAX_EVENTS:]
+    offsets = (await standing_offsets(log, key, at.partition, event))[-MAX_EVENTS:]
     return before, await _latest(log, key, at.partition, offsets)
 
 
@@ -95,10 +95,10 @@ async def _session(log: Log, window: Window, below: int, *, summarised: bool) ->
     over = await _read(log, key, known, session)
     at = window.meta.summary.offset if summarised and window.meta.summary else None
     while at is not None and not over:
-        summary = await _summary(log, key, Position(partition, at))
+        summary = await summary_at(log, key, Position(partition, at))
         if summary is None:
             break
-        offsets = await _standing(log, key, partition, summary)
+        offsets = await standing_offsets(log, key, partition, summary)
         earlier = [offset for offset in reversed(offsets) if offset < below]
         over = await _read(log, key, earlier, session)
         previous = summary.data.previous_position
@@ -141,10 +141,12 @@ async def standing(log: Log, window: Window, offsets: Iterable[int]) -> set[int]
     found |= {offset for offset in left if active is None or offset > active.to}
     left -= found
     while left and at is not None:
-        summary = await _summary(log, window.key, Position(window.partition, at))
+        summary = await summary_at(log, window.key, Position(window.partition, at))
         if summary is None:
             break
-        found |= left.intersection(await _standing(log, window.key, window.partition, summary))
+        found |= left.intersection(
+            await standing_offsets(log, window.key, window.partition, summary)
+        )
         left -= {*found, *absolute(summary.data.span.positions)}
         previous = summary.data.previous_position
         at = None if previous is None else parse_position(previous).offset
@@ -165,7 +167,7 @@ def _in_tail(window: Window, offset: int) -> bool | None:
     return known
 
 
-async def _standing(log: Log, key: Key, partition: int, event: SummaryEvent) -> list[int]:
+async def standing_offsets(log: Log, key: Key, partition: int, event: SummaryEvent) -> list[int]:
     """The offsets of a summary's span that count. Where its writer does not say which, the span's
     rollbacks do.
     """
@@ -221,7 +223,7 @@ class _Session:
         return sorted(self._found.items(), key=lambda one: one[0])[-MAX_EVENTS:]
 
 
-async def _summary(log: Log, key: Key, at: Position) -> SummaryEvent | None:
+async def summary_at(log: Log, key: Key, at: Position) -> SummaryEvent | None:
     found = await read_events(log, key, at.partition, [at.offset])
     event = found[0][1] if found else None
     return event if isinstance(event, SummaryEvent) else None

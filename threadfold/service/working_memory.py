@@ -12,8 +12,13 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from projections.names import Key, make_key
+from projections.errors import ThreadfoldError
+from projections.events.types import MessageEvent
+from projections.fold.outcomes import id_hash_of
+from projections.names import Key, Position, make_key, parse_position
 from projections.window.window import Window
+from streams.log.history import FEW_BYTES, Pieces
+from streams.memory.spans import standing_offsets, summary_at
 from threadfold.service.conversations import ConversationService
 from threadfold.service.documents import beside, rendered, size_of
 
@@ -21,6 +26,8 @@ BACKGROUND, BEFORE_ANSWER = 0.7, 0.9
 """Shares of ``wm_max_tokens``."""
 RECENT = 4
 """Messages that are there word for word, at least, where there are so many."""
+AT_ONCE = 50
+"""Events that are read at once to find those before."""
 PATIENCE = 5.0
 """Seconds that a view waits for a summary."""
 LOOK = 0.1
@@ -34,38 +41,37 @@ async def working_memory(
     ``raw_recent_turns`` (messages, oldest first), their ``tokens``, and which ``threshold`` they
     pass.
 
-    Raises: as ``ConversationReader.context`` says; what an append raises, where one is passed.
+    Where no summary can be asked for now, the view is what it is without.
+
+    Raises: as ``ConversationReader.context`` says.
     """
     key = make_key(tenant, conversation)
     view = await _view(backend, key, waits=True)
-    if view.passed != "none" and view.last is not None:
-        await _ask_for_summary(backend, key, view.last)
-    if view.passed == "before_answer":
+    comes = view.passed != "none" and await _is_asked_for(backend, key, view.window)
+    if view.passed == "before_answer" and comes:
         deadline = time.monotonic() + PATIENCE
         while view.passed == "before_answer" and time.monotonic() < deadline:
             await asyncio.sleep(LOOK)
             view = await _view(backend, key, waits=True)
     if view.said is None:
         view = await _view(backend, key)
-    said, summary = view.said or [], view.summary
-    if len(said) < RECENT and summary is not None:
-        said = await _last_said(backend, key)
+    said, summary = view.said or [], view.window.meta.summary
+    if len(said) < RECENT:
+        said = [*await _said_before(backend, view.window, RECENT - len(said)), *said]
     return {
-        "compressed_history": summary or "",
+        "compressed_history": "" if summary is None else summary.text,
         "raw_recent_turns": said,
-        "tokens": view.tokens,
+        "tokens": _tokens(view.window),
         "threshold": view.passed,
     }
 
 
 class _View(NamedTuple):
-    """What of a window is shown, and the position of its last message, if it has any event."""
+    """What of a window is shown, and which threshold it passes."""
 
+    window: Window
     said: list[dict[str, Any]] | None
-    summary: str | None
-    tokens: int
     passed: Threshold
-    last: str | None
 
 
 async def _view(backend: ConversationService, key: Key, *, waits: bool = False) -> _View:
@@ -76,15 +82,7 @@ async def _view(backend: ConversationService, key: Key, *, waits: bool = False) 
         if not (waits and _passed(window) == "before_answer"):
             turns = backend.turns_to_render
             said = await beside(size_of(window), turns, key.tenant, lambda: _said(window))
-    summary = window.meta.summary
-    begun = window.meta.position >= 0
-    return _View(
-        said,
-        None if summary is None else summary.text,
-        _tokens(window),
-        _passed(window),
-        window.position_of(window.state.last_message) if begun else None,
-    )
+    return _View(window, said, _passed(window))
 
 
 def _tokens(window: Window) -> int:
@@ -104,11 +102,21 @@ def _passed(window: Window) -> Threshold:
     )
 
 
-async def _ask_for_summary(backend: ConversationService, key: Key, last: str) -> None:
-    """Ask for one once for each position: the id of the request follows from it."""
-    id_ = f"working-memory-{last}"
-    request = {"type": "compaction.requested", "id": id_}
-    await backend.append(key.tenant, [(key, request)])
+async def _is_asked_for(backend: ConversationService, key: Key, window: Window) -> bool:
+    """Whether a summary is asked for, once for each position: the id of the request follows from
+    it. False where none can come: by the policy, while the conversation is parked, and while
+    nothing can be appended.
+    """
+    last, parked = window.state.last_message, window.meta.quarantine is not None
+    if last < 0 or parked or not window.policy.pays:
+        return False
+    id_ = f"working-memory-{window.position_of(last)}"
+    if window.recent_ids.find(id_hash_of(id_)) is None:
+        try:
+            await backend.append(key.tenant, [(key, {"type": "compaction.requested", "id": id_})])
+        except ThreadfoldError:
+            return False
+    return True
 
 
 def _said(window: Window) -> list[dict[str, Any]]:
@@ -123,9 +131,23 @@ def _said(window: Window) -> list[dict[str, Any]]:
     ]
 
 
-async def _last_said(backend: ConversationService, key: Key) -> list[dict[str, Any]]:
-    page = await backend.history(key.tenant, key.conversation, limit=RECENT, types=["message"])
-    return [
-        {"role": event["role"], "content": event.get("content")}
-        for event in reversed(page["events"])
-    ]
+async def _said_before(
+    backend: ConversationService, window: Window, count: int
+) -> list[dict[str, Any]]:
+    """The last messages, so many, of those that stand and that summaries in force cover."""
+    key, partition, log = window.key, window.partition, backend.log
+    found: list[dict[str, Any]] = []
+    at = None if window.meta.summary is None else window.meta.summary.offset
+    while at is not None and (event := await summary_at(log, key, Position(partition, at))):
+        offsets = (await standing_offsets(log, key, partition, event))[::-1]
+        steps = Pieces(log, partition, AT_ONCE, FEW_BYTES).events(key, offsets)
+        async for _, step in steps:
+            for _, one in reversed(step):
+                if isinstance(one, MessageEvent) and one.data.role in ("user", "assistant"):
+                    content = msgspec.to_builtins(one.data.content)
+                    found.insert(0, {"role": one.data.role, "content": content})
+                if len(found) == count:
+                    return found
+        before = event.data.previous_position
+        at = None if before is None else parse_position(before).offset
+    return found

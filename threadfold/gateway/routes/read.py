@@ -117,7 +117,8 @@ async def get_context(
     large=True,
 )
 async def get_working_memory(caller: Caller, conversation: Conversation) -> dict[str, Any]:
-    """What was summarised, and what was said last, word for word: at least four messages.
+    """What was summarised, and what was said last, word for word: at least four messages, where
+    there are so many that stand.
 
     From 70 % of the policy's `wm_max_tokens` on, reading it asks for a summary, which comes in the
     background (`threshold` is `background`). From 90 % on the answer waits for it, up to 5 s; if it
