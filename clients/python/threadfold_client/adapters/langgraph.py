@@ -16,7 +16,7 @@ from collections import OrderedDict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import uuid4
 
 from threadfold_client.adapters.extras import needs_asynchronous, require
@@ -59,8 +59,17 @@ ATTEMPTS = 10
 """Attempts to go back while others append."""
 
 
-_Step = tuple[str, int]
-"""The namespace of a graph with a checkpointer, and the number of a step of its thread."""
+class _Step(NamedTuple):
+    """A step of a thread of a graph with a checkpointer ``saver``, and the checkpoint it began at.
+
+    ``thread`` is the thread's id as the saver has it.
+    """
+
+    namespace: str
+    number: int
+    checkpoint: str
+    thread: Any
+    saver: Any
 
 
 @dataclass
@@ -178,7 +187,7 @@ class ThreadfoldMemory:
         if len(self._known) > MAX_THREADS:
             self._known.popitem(last=False)
         await self._look(conversation, known)
-        cleared = whole and _is_cleared(known, marks, step)
+        cleared = whole and await _is_cleared(known, marks, step)
         fresh = None if known.stale else _fresh(known.marks, marks, whole)
         try:
             if fresh is not None:
@@ -305,20 +314,31 @@ def _thread(config: RunnableConfig) -> str:
 def _step_of(config: RunnableConfig) -> _Step | None:
     """The step that a graph with a checkpointer is in, None of another one."""
     options, about = config.get("configurable") or {}, config.get("metadata") or {}
-    step = about.get("langgraph_step")
-    if step is None or not options.get("__pregel_checkpointer"):
-        return None
+    number, saver = about.get("langgraph_step"), options.get("__pregel_checkpointer")
     # The last part is the node's.
-    return str(options.get("checkpoint_ns") or "").rpartition("|")[0], step
+    namespace = str(options.get("checkpoint_ns") or "").rpartition("|")[0]
+    checkpoint = (options.get("checkpoint_map") or {}).get(namespace)
+    if number is None or not saver or not checkpoint:
+        return None
+    return _Step(namespace, number, checkpoint, options["thread_id"], saver)
 
 
-def _is_cleared(known: _Known, marks: Mapping[str, str], step: _Step | None) -> bool:
-    """Whether a graph goes on with a thread without any of the messages that it had. One that
-    begins anew, without its past, begins with the first step again.
+async def _is_cleared(known: _Known, marks: Mapping[str, str], step: _Step | None) -> bool:
+    """Whether a graph goes on with a thread without any of the messages that it had.
+
+    One that begins anew, without its past, begins with the first step again, and has no checkpoint
+    of before. A fork has a lower step, too, but its thread keeps its checkpoints.
     """
-    if step is None or known.step is None or not known.marks.keys().isdisjoint(marks):
+    last = known.step
+    if step is None or last is None or step.namespace != last.namespace:
         return False
-    return bool(known.marks) and step[0] == known.step[0] and step[1] > known.step[1]
+    if not known.marks or not known.marks.keys().isdisjoint(marks):
+        return False
+    if step.number > last.number:
+        return True
+    thread = {"configurable": {"thread_id": step.thread, "checkpoint_ns": step.namespace}}
+    before = {"configurable": {"checkpoint_id": last.checkpoint}}
+    return bool([one async for one in step.saver.alist(thread, before=before, limit=1)])
 
 
 def _fresh(
