@@ -14,7 +14,6 @@ import msgspec
 from projections.errors import (
     Conflict,
     ConversationParked,
-    Erased,
     Healing,
     MemoryUnavailable,
     UnknownMemory,
@@ -22,7 +21,7 @@ from projections.errors import (
 from projections.events import types as events
 from projections.events.times import parse_micros, present, time_at
 from projections.memory.resolution import Record
-from projections.names import Key, make_key, one_line, partition_of, users_log
+from projections.names import Key, make_key, one_line, users_log
 from projections.policy.policy import Policy
 from streams.memory.by_time import Part, read_within
 from streams.memory.erasures import erased_by
@@ -39,16 +38,26 @@ from threadfold.service.memory_cursors import Page, cursor_of, place_of
 from threadfold.service.memory_models import MemoryModels, ModelCounts
 from threadfold.service.question import Question
 from threadfold.service.recall import Answer, Recall
-from threadfold.service.saved_memories import Made, Saved, drafted, first_of, flat_event
+from threadfold.service.saved_memories import (
+    Made,
+    Saved,
+    Saving,
+    answers_of,
+    drafted,
+    flat_event,
+    judged,
+)
 from threadfold.service.unstored import Unstored
 from threadfold.service.use_counts import UseCounts
 from threadfold.service.waiting_turns import without_waiting
-from threadfold.service.whose import Whose, log_of
+from threadfold.service.whose import Whose, logs_of
 
 MAX_LISTED = 200
 """Records of one page, and hits of one search."""
 KINDS = ("record", "composite", "skill")
 T = TypeVar("T")
+TRIES = 3
+"""Times that a save is appended whose conversation goes to another user meanwhile."""
 MANY = 50
 """A list of more saves is drafted in another process: 500 take 30 ms."""
 READS = 4
@@ -108,7 +117,7 @@ class Memories:
 
     async def save(
         self,
-        items: Sequence[tuple[Whose, events.MemorySaved | events.SkillSaved]],
+        items: Sequence[Saving],
         charge: Charge,
         *,
         seed: str | None = None,
@@ -129,24 +138,38 @@ class Memories:
                 of another user or channel.
             QuotaExceeded: the tenant saves faster than the store takes in.
             ConversationParked: a conversation is parked.
-            WaitTimedOut: whose a conversation is, by all that is in the log, is not known yet.
+            WaitTimedOut: whose a conversation is, by all that is in the log, is not known yet, or
+                whether it took what was appended.
+            Conflict: a conversation that goes from user to user refused it again and again.
             UnknownConversation, Erased, KafkaUnavailable, …: as ``ConversationService.append`` and
                 ``wait_applied`` say.
         """
         if not items:
             return []
-        tenant, count = items[0][0].tenant, self._backend.log.partitions
-        named = {name for (_, _, _, name, *_), _ in items if name is not None}
-        if named:
-            # The log says whose a conversation is, and what was acknowledged counts.
-            partitions = {partition_of(make_key(tenant, name), count) for name in named}
-            await self._backend.caught_up(partitions, whose=tenant)
-        logs: dict[Whose, tuple[Key, str | None, str | None]] = {}
-        for i, (whose, _) in enumerate(items, 1):
-            if whose not in logs:
-                key, *_ = logs[whose] = await log_of(self._backend, whose, f"memory {i}")
-                if key.of_user and self._backend.keys.is_erased(str(key).encode()):
-                    raise Erased(f"memory {i}: {key.shown} was erased")
+        answers, refused = await self._saved(items, charge, seed, wait=wait)
+        for again in range(1, TRIES):
+            if not refused:
+                break
+            # Meanwhile their conversation was given to another user: they are that one's now.
+            rest = [items[i] for i in refused]
+            named = None if seed is None else f"{seed}\n{again}"
+            repeated, left = await self._saved(rest, charge, named, wait=wait)
+            for i, answer in zip(refused, repeated, strict=True):
+                answers[i] = answer
+            refused = [refused[i] for i in left]
+        if refused and not wait:
+            raise Conflict(
+                f"memory {refused[0] + 1}: its conversation does not take it, as it goes from user"
+                " to user: repeat the save"
+            )
+        return answers
+
+    async def _saved(
+        self, items: Sequence[Saving], charge: Charge, seed: str | None, *, wait: bool
+    ) -> tuple[list[dict[str, str]], list[int]]:
+        """What :meth:`save` answers of one try, and which of them a conversation refused."""
+        tenant = items[0][0].tenant
+        logs = await logs_of(self._backend, [whose for whose, _ in items])
         saves = [(*logs[whose], data) for whose, data in items]
         before: dict[str, str] = {}
 
@@ -167,25 +190,15 @@ class Memories:
             note([one.position for one in appended])
         charge(appended)
         saved = [Saved(key, data, one) for (key, data), one in zip(made, appended, strict=True)]
+        # Whether a conversation takes what is said to be its user's is decided in the log's order.
+        own = await judged(self._backend, [one for one in saved if wait or not one.key.of_user])
+        refused = [i for i, one in enumerate(saved) if one.is_refused(own)]
         if not wait:
             # Whether one with an id that was derived is a repeat is decided when it is folded.
             unknown_yet = {} if seed is None else {"status": "unknown"}
-            return [{"id": one.memory_id, **unknown_yet} for one in saved]
-        answers = []
-        for one, done in zip(saved, await self._applied(saved), strict=True):
-            text = before.get(one.memory_id)
-            status = "created" if text is None else "confirmed" if text == one.text else "revised"
-            about = one
-            if done.status == "duplicate":
-                about = await first_of(self._backend.log, one, done.position)
-            if (about.memory_id, about.text) != (one.memory_id, one.text):
-                status = "duplicate"
-            elif done.status not in ("applied", "duplicate"):
-                status = done.status
-            else:
-                before[one.memory_id] = one.text
-            answers.append({"id": about.memory_id, "status": status})
-        return answers
+            return [{"id": one.memory_id, **unknown_yet} for one in saved], refused
+        await self._stored(saved)
+        return await answers_of(self._backend.log, saved, own, before), refused
 
     async def _texts_of(self, made: Sequence[tuple[Key, events.Learnt]]) -> dict[str, str]:
         """What the records say that are there already, by id."""
@@ -273,15 +286,15 @@ class Memories:
 
     async def _applied(self, saved: Sequence[Saved]) -> list[Applied]:
         """Wait until the windows and the store have these; returns what the fold made of each."""
-        found: dict[tuple[Key, str], Applied] = {}
-        for key in dict.fromkeys(one.key for one in saved):
-            own = [one.appended for one in saved if one.key == key]
-            for done in await self._backend.wait_applied(key.tenant, key, own):
-                found[key, done.id] = done
+        found = await judged(self._backend, saved)
+        await self._stored(saved)
+        return [found[one.key, one.appended.id] for one in saved]
+
+    async def _stored(self, saved: Sequence[Saved]) -> None:
+        """Wait until the store has what the windows have of these."""
         self.feed.start()
         for tenant, user in dict.fromkeys((one.key.tenant, one.data.user) for one in saved):
             await self.feed.has_all_of(tenant, user)
-        return [found[one.key, one.appended.id] for one in saved]
 
     # -- reading
 

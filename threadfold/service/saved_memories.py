@@ -18,9 +18,11 @@ from projections.memory.valid_times import valid_times
 from projections.names import Key, Position
 from streams.log.history import event_of
 from streams.log.kafka_log import KafkaLog
-from threadfold.service.append_result import Appended
+from threadfold.service.append_result import Appended, Applied
+from threadfold.service.conversations import ConversationService
 from threadfold.service.drafts import Drafter
 from threadfold.service.spill import Drafts
+from threadfold.service.whose import Whose
 
 
 class Saved(NamedTuple):
@@ -43,7 +45,16 @@ class Saved(NamedTuple):
             return self.data.doc_markdown
         return self.data.normalized_text if isinstance(self.data, events.MemorySaved) else ""
 
+    def is_refused(self, by: Judged) -> bool:
+        """Whether its conversation is known to have refused it."""
+        done = by.get((self.key, self.appended.id))
+        return done is not None and done.status == "rejected" and not self.key.of_user
 
+
+Judged = dict[tuple[Key, str], Applied]
+"""What the fold made of events, by their logs and ids."""
+Saving = tuple[Whose, events.MemorySaved | events.SkillSaved]
+"""What is to be saved, and whose."""
 Save = tuple[Key, str | None, str | None, events.MemorySaved | events.SkillSaved]
 """What is saved, before the log, the user and the channel that it belongs to."""
 
@@ -116,6 +127,38 @@ def _public(data: events.SkillSaved) -> events.SkillSaved:
         doc_markdown=without_private(data.doc_markdown),
         preconditions=all_without_private(data.preconditions),
     )
+
+
+async def judged(backend: ConversationService, saved: Sequence[Saved]) -> Judged:
+    """Wait until the windows have these; raises as ``ConversationService.wait_applied`` says."""
+    found: Judged = {}
+    for key in dict.fromkeys(one.key for one in saved):
+        own = [one.appended for one in saved if one.key == key]
+        for done in await backend.wait_applied(key.tenant, key, own):
+            found[key, done.id] = done
+    return found
+
+
+async def answers_of(
+    log: KafkaLog, saved: Sequence[Saved], by: Judged, before: dict[str, str]
+) -> list[dict[str, str]]:
+    """``{"id", "status"}`` of each save, once the store has them; ``before`` are the texts of what
+    was there, by id.
+    """
+    answers: list[dict[str, str]] = []
+    for one in saved:
+        about, done, text = one, by[one.key, one.appended.id], before.get(one.memory_id)
+        status = "created" if text is None else "confirmed" if text == one.text else "revised"
+        if done.status == "duplicate":
+            about = await first_of(log, one, done.position)
+        if (about.memory_id, about.text) != (one.memory_id, one.text):
+            status = "duplicate"
+        elif done.status not in ("applied", "duplicate"):
+            status = done.status
+        else:
+            before[one.memory_id] = one.text
+        answers.append({"id": about.memory_id, "status": status})
+    return answers
 
 
 async def first_of(log: KafkaLog, repeat: Saved, position: Position) -> Saved:

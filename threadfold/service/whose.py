@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from projections.errors import Erased, Forbidden, InvalidRequest, UnknownConversation
 from projections.fold.memory_acceptance import MAX_USERS, may_teach
-from projections.names import Key, Position, make_key, users_log
+from projections.names import Key, Position, make_key, partition_of, users_log
 from streams.memory.store import Filter
 from threadfold.service.conversation_reader import unknown
 from threadfold.service.conversations import ConversationService
@@ -37,10 +38,32 @@ class Whose(NamedTuple):
         )
 
 
-async def log_of(
-    backend: ConversationService, whose: Whose, what: str
-) -> tuple[Key, str | None, str | None]:
-    """The log that a save belongs to, and its user and channel.
+OwnLog = tuple[Key, str | None, str | None]
+"""The log that a save belongs to, and its user and channel."""
+
+
+async def logs_of(backend: ConversationService, several: Sequence[Whose]) -> dict[Whose, OwnLog]:
+    """The logs that saves of one tenant belong to, by all that is in the log when this is called:
+    what was acknowledged may have given a conversation to another user.
+
+    Raises: as :func:`log_of` and ``ConversationService.caught_up`` say; ``Erased`` of a user's own.
+    """
+    named = {(one.tenant, one.conversation) for one in several if one.conversation is not None}
+    keys = [make_key(tenant, conversation) for tenant, conversation in named]
+    if keys:
+        partitions = {partition_of(key, backend.log.partitions) for key in keys}
+        await backend.caught_up(partitions, whose=keys[0].tenant)
+    logs: dict[Whose, OwnLog] = {}
+    for i, whose in enumerate(several, 1):
+        if whose not in logs:
+            key, *_ = logs[whose] = await log_of(backend, whose, f"memory {i}")
+            if key.of_user and backend.keys.is_erased(str(key).encode()):
+                raise Erased(f"memory {i}: {key.shown} was erased")
+    return logs
+
+
+async def log_of(backend: ConversationService, whose: Whose, what: str) -> OwnLog:
+    """The log that a save belongs to, by its window.
 
     Args: ``what`` errors begin with, as ``memory 3``.
 

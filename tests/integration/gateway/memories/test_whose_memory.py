@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+
+import pytest
+
 from tests.support.gateway import is_problem
 from tests.support.memory_routes import World
 
@@ -130,3 +134,37 @@ async def test_a_conversation_that_has_taught_sixteen_users_says_that_it_teaches
     is_problem(refused, 422, "memory 1: field conversation", "16 users")
     await world.ok("POST", f"/conversations/{talk}/events", {**opened, "user": f"{user}-3"})
     await world.ok("POST", "/memories", memory)
+
+
+@pytest.mark.parametrize("wait", ["", "?wait=applied"])
+async def test_no_save_is_lost_while_its_conversation_goes_from_user_to_user(
+    world: World, user: str, wait: str
+) -> None:
+    talk = await world.opened(f"{user}-0")
+    saving = asyncio.Event()
+
+    async def give_back_and_forth() -> None:
+        number = 0
+        while not saving.is_set():
+            number += 1
+            opened = {"type": "conversation.opened", "user": f"{user}-{number % 2}"}
+            await world.ok("POST", f"/conversations/{talk}/events", opened)
+            await asyncio.sleep(0.02)
+
+    async def save(number: int) -> str | None:
+        memory = {"text": f"Note {number}.", "conversation": talk}
+        answer = await world("POST", f"/memories{wait}", memory)
+        if answer.status_code == 409 or "rejected" in answer.text:
+            return None  # it says so
+        assert answer.status_code in (200, 202), answer.text
+        return str(answer.json()["memories"][0]["id"])
+
+    async with asyncio.TaskGroup() as group:
+        group.create_task(give_back_and_forth())
+        ids = [await save(number) for number in range(40)]
+        saving.set()
+    saved = [one for one in ids if one is not None]
+    await world.save({"text": "The last.", "conversation": talk})
+    for one in saved:
+        assert (await world("GET", f"/memories/{one}")).status_code == 200
+    assert len(saved) >= 20
