@@ -47,7 +47,7 @@ from threadfold.service.lag import Lag, explained, name_halt, refuse_halted
 from threadfold.service.ledger import Ledger
 from threadfold.service.pages import MAX_PAGE, PAGES, known_types, page
 from threadfold.service.past_windows import PastWindows
-from threadfold.service.stored_windows import LARGE_READS, Owner, StoredWindows
+from threadfold.service.stored_windows import LARGE_READS, PARKED, Owner, StoredWindows
 from threadfold.service.whole_event import check_page, whole_event
 
 LISTS = 2
@@ -235,12 +235,10 @@ class ConversationReader:
         is older than ``stale_after`` says so (``"stale"``, seconds), and so does one whose
         partition is halted (``"halted_since"``, a time).
 
-        In OpenAI's format, if nothing has to be shortened, stored bytes are joined and no message
-        is parsed.
-
         Raises:
             InvalidRequest: there is no such format.
             DoesNotFit: the messages that must stay are larger than the ceiling or ``max_tokens``.
+            ConversationParked: ``after`` waits in a parked conversation.
             Others: as :meth:`window` says.
         """
         key = make_key(tenant, conversation)
@@ -249,6 +247,8 @@ class ConversationReader:
         if after is not None:
             await self.wait_for(self._own_position(key, after), timeout, whose=key)
         document = await self._context(key, fmt, max_tokens)
+        if after is not None and PARKED in document:
+            await self.windows.check_includes(key, parse_position(after))
         partition = partition_of(key, self.log.partitions)
         document = self._lag.stamped(document, partition, self.windows.served_of(key))
         return name_halt(document, self.control.state, partition)

@@ -53,6 +53,10 @@ class Owner(NamedTuple):
             )
 
 
+PARKED = b'"parked":{'
+"""What the context document of a parked conversation holds."""
+
+
 class StoredWindows:
     """Checked reads of windows, for one event loop.
 
@@ -130,6 +134,14 @@ class StoredWindows:
             # A quarantined window never sleeps: a stub is of none.
             parked = None if at is None else Position(self._partition(key), at.offset)
             return Owner(user, parked, at)
+
+    async def check_includes(self, key: Key, position: Position) -> None:
+        """Check that what stands at a position does not wait in a parked conversation, to which
+        the checkpoint may have come all the same; raises :class:`ConversationParked`.
+        """
+        owner = await self.owner(key)
+        if owner is not None and not owner.known_at(position):
+            owner.check_known(key, f"its window does not include {position}")
 
     async def context(self, key: Key, max_tokens: int | None) -> bytes | None:
         """The context document in OpenAI's format, joined from stored bytes. Of a window that was

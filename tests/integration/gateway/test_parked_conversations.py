@@ -179,6 +179,24 @@ async def test_nothing_is_done_about_a_memory_whose_log_is_parked(
     assert (await world("DELETE", path, "acme")).status_code == 200
 
 
+async def test_no_context_is_given_out_as_one_that_includes_what_waits(
+    world: World, settings: Settings
+) -> None:
+    mine = await world.begin("ann", "hello")
+    path = f"/conversations/{mine}"
+    said = await world("POST", f"{path}/events?wait=applied", "acme", say("stands before"))
+    before, bad = said.json()["position"], await park(settings, mine)
+    (waits,) = await add(world, mine, say("no, stop"))
+    for more in ("", "&recall=on", "&format=anthropic"):
+        answer = await world("GET", f"{path}/context?after={waits}{more}", "acme")
+        is_problem(answer, 503, f"is parked at {bad}", f"does not include {waits}")
+        for other in (f"after={before}", "max_tokens=9000"):
+            answer = await world("GET", f"{path}/context?{other}{more}", "acme")
+            assert "stands before" in answer.text and "no, stop" not in answer.text
+    await drop(world, bad)
+    assert "no, stop" in (await world("GET", f"{path}/context?after={waits}", "acme")).text
+
+
 async def test_an_end_user_appends_nothing_while_the_partition_is_halted(
     world: World, settings: Settings
 ) -> None:
