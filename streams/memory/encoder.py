@@ -195,7 +195,8 @@ class Encoder:
             candidates = [
                 one for one in asked.found if one.offsets[-1] in alive and one.offsets[0] > given
             ]
-            last = await self._append(window, list(memory_events(taught, candidates, seed)))
+            found = list(memory_events(taught, candidates, seed))
+            last = await self._append(window, found, whole=seed is not None)
             if last is None:
                 return None
             head = await self._windows.head(key, partition, last.offset)
@@ -309,9 +310,12 @@ class Encoder:
             )
         return asked.judged[1]
 
-    async def _append(self, window: Window, flats: list[dict[str, Any]]) -> Position | None:
+    async def _append(
+        self, window: Window, flats: list[dict[str, Any]], *, whole: bool = False
+    ) -> Position | None:
         """Append those of these events that are not in the log yet, as far as is known; returns
-        where the last of all is, None if there are none.
+        where the last of all is, None if there are none. A model's answer goes as a ``whole``: what
+        the log has of it counts as all of it if this worker dies.
 
         While a conversation goes back to an old event, and with each rollback that asks anew, each
         repeat would otherwise put all of them behind what it waits for.
@@ -325,8 +329,9 @@ class Encoder:
                     known.append(place)
                 else:
                     new.append(flat)
-            for at in range(0, len(new), APPENDED_AT_ONCE):
-                some = new[at : at + APPENDED_AT_ONCE]
+            most = max(len(new), 1) if whole else APPENDED_AT_ONCE
+            for at in range(0, len(new), most):
+                some = new[at : at + most]
                 async with self._extraction.turns.of(window.key.tenant) as turn:
                     turn.worked(EVENT_SECONDS * len(some))
                     made = (self._record(window.key, flat, now) for flat in some)

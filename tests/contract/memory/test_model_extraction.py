@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -71,6 +72,22 @@ async def test_what_a_model_finds_stands_in_the_log_with_its_name_and_replay_ask
         before = world.known()
         await world.replay()
         assert world.known() == before and len(server.calls) == 1
+
+
+async def test_a_models_answer_goes_to_the_log_as_a_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the log has of it counts as all of it, if the worker dies."""
+    records = [{**BOAT, "text": f"The user owns boat {n}."} for n in range(55)]
+    async with learning(teaches(*records)) as (world, _):
+        await session(world)
+        append, sizes = world.log.append, list[int]()
+
+        async def counted(some: Sequence[Record]) -> list[Position]:
+            sizes.append(len(some))
+            return await append(some)
+
+        monkeypatch.setattr(world.log, "append", counted)
+        assert await world.learn() != [None]
+        assert sizes[0] == len(world.saved()) == 55
 
 
 async def test_a_model_is_sent_the_span_as_data_and_nothing_that_is_private() -> None:
