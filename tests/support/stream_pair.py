@@ -44,3 +44,23 @@ async def post(at: Pair, path: str, body: Any = None, **headers: str) -> httpx.R
     return await at.a.http.post(
         f"/v1/conversations/{path}", content=content, headers={**at.auth(), **named}
     )
+
+
+async def piece(
+    pair: Pair,
+    conversation: str,
+    turn: str,
+    delta: str,
+    *,
+    gateway: Gateway | None = None,
+    **more: Any,
+) -> httpx.Response:
+    body = json.dumps({"turn_id": turn, "delta": delta, **more})
+    return await (gateway or pair.a).http.post(
+        f"/v1/conversations/{conversation}/partial", content=body, headers=pair.auth()
+    )
+
+
+async def history(pair: Pair, conversation: str) -> list[dict[str, Any]]:
+    answer = await pair.a.http.get(f"/v1/conversations/{conversation}/history", headers=pair.auth())
+    return [] if answer.status_code == 404 else answer.json()["events"]

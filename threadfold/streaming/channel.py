@@ -20,7 +20,7 @@ from projections.window.recent_ids import RecentIds
 from streams.encryption.payload_cipher import PayloadCipher
 from streams.log.log import Row
 from threadfold.streaming.decoding import StreamRecord, decode_record
-from threadfold.streaming.partial_end import ends_text
+from threadfold.streaming.partial_end import Rollback, ends_text
 from threadfold.streaming.partial_text import Delta, PartialText
 from threadfold.streaming.reader import Reader
 from threadfold.streaming.sse_event import SseEvent
@@ -37,6 +37,8 @@ STATE_EVERY = 0.05
 OnMessage = Callable[[Key, str, int], None]
 """Called with the conversation, the turn and the beginning of a partial text that a message ended.
 """
+OnRollback = Callable[[Key, Rollback], None]
+"""Called with the conversation and a rollback in its log."""
 GONE = "the conversation is erased"
 
 
@@ -46,6 +48,7 @@ class Channel:
     Args:
         next_of: returns the offset of a partition's next record from the tail.
         on_message: called for each partial text that a message of the log ended.
+        on_rollback: called for each rollback.
     """
 
     def __init__(
@@ -56,6 +59,7 @@ class Channel:
         seals: PayloadCipher,
         next_of: Callable[[int], int],
         on_message: OnMessage,
+        on_rollback: OnRollback,
     ) -> None:
         self.key = key
         self.seals = seals
@@ -72,6 +76,7 @@ class Channel:
         self._windows = windows
         self._next_of = next_of
         self._on_message = on_message
+        self._on_rollback = on_rollback
         self._inbox: deque[tuple[int, StreamRecord] | Delta] = deque()
         self._inbox_bytes = 0
         self._blocked = True
@@ -217,6 +222,8 @@ class Channel:
                 reader.put(found.sse)
         if found.ends is not None:
             self._end_text(offset, found.id, found.ends)
+        if found.back_to is not None:
+            self._on_rollback(self.key, Rollback(offset, found.id, found.back_to))
         if found.last:
             self.broken(GONE)
         self._published = offset

@@ -16,9 +16,9 @@ from projections.window.recent_ids import RecentIds
 from streams.runtime.tasks import end_tasks
 from threadfold.service.conversations import ConversationService
 from threadfold.streaming.catchup import SCAN
-from threadfold.streaming.channel import Channel, OnMessage
+from threadfold.streaming.channel import Channel, OnMessage, OnRollback
 from threadfold.streaming.decoding import decode_record
-from threadfold.streaming.partial_end import ending_messages
+from threadfold.streaming.partial_end import ending_events
 from threadfold.streaming.partial_store import PartialStore, parse_message
 from threadfold.streaming.pubsub import PubSub
 from threadfold.streaming.tail import Tail
@@ -32,6 +32,7 @@ class Channels:
 
     Args:
         on_message: called with each partial text that a message of the log ended.
+        on_rollback: called with each rollback.
     """
 
     def __init__(
@@ -40,6 +41,7 @@ class Channels:
         store: PartialStore,
         windows: Windows,
         on_message: OnMessage,
+        on_rollback: OnRollback,
     ) -> None:
         self.tail = Tail(
             backend.settings,
@@ -52,6 +54,7 @@ class Channels:
         self._store = store
         self._windows = windows
         self._on_message = on_message
+        self._on_rollback = on_rollback
         self._pubsub = PubSub(
             store.servers,
             f"{backend.settings.topic_prefix}:partials",
@@ -95,6 +98,7 @@ class Channels:
                 self._backend.log.seals,
                 self.tail.next,
                 self._on_message,
+                self._on_rollback,
             )
             # A task of its own: who asked first may leave, and others wait for it, too.
             channel.opening = asyncio.create_task(self._open(channel), name="stream-opening")
@@ -149,8 +153,8 @@ class Channels:
         channel.open(await self._windows.state(key), first - 1, checkpoint.offset)
 
     async def _open_text(self, channel: Channel, first: int) -> None:
-        """Send the text in progress from now on, and what there is of it; unless its message stands
-        in the log before ``first``, the channel's first record.
+        """Send the text in progress from now on, and what there is of it; unless what ended it
+        stands in the log before ``first``, the channel's first record.
         """
         name = self._store.channel(channel.key)
         self._by_name[name] = channel
@@ -161,9 +165,11 @@ class Channels:
             return
         ended = {}
         if text.since < first:
-            ended = await ending_messages(self._backend.log, channel.partition, {channel.key: text})
-        if channel.key in ended and ended[channel.key] < first:
-            channel.partial.message(ended[channel.key], "complete")
+            ended = await ending_events(
+                self._backend.log, self._windows, channel.partition, {channel.key: text}
+            )
+        if channel.key in ended and ended[channel.key].offset < first:
+            channel.partial.message(ended[channel.key].offset, "complete")
         else:
             channel.on_stored_text(*text)
 

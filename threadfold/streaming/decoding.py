@@ -13,6 +13,7 @@ from projections.events.types import (
     ErasedEvent,
     MessageEvent,
     OtherEvent,
+    RollbackEvent,
     SummaryEvent,
     ToolResultChunkEvent,
 )
@@ -38,6 +39,7 @@ class StreamRecord(NamedTuple):
     ``ends``: the status of an assistant's message, which ends a text in progress: ``complete`` or
     ``interrupted``.
     ``last``: it erases the conversation.
+    ``back_to``: what a rollback names as its target.
     """
 
     sse: SseEvent
@@ -45,6 +47,7 @@ class StreamRecord(NamedTuple):
     judged: bool
     ends: str | None
     last: bool
+    back_to: str | None
 
 
 class _Envelope(msgspec.Struct):
@@ -109,6 +112,7 @@ def decode_record(
         judged,
         ends,
         type(event) is ErasedEvent,
+        event.data.to if type(event) is RollbackEvent else None,
     )
 
 

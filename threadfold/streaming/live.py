@@ -67,7 +67,11 @@ class Live:
         self._windows = Windows(backend)
         self.store = PartialStore(backend.settings.redis, backend.settings.topic_prefix, timeout)
         self.channels = Channels(
-            backend, self.store, self._windows, lambda *text: self.partials.on_message(*text)
+            backend,
+            self.store,
+            self._windows,
+            lambda *text: self.partials.on_message(*text),
+            lambda *at: self.partials.on_rollback(*at),
         )
         self.partials = Partials(backend, self.store, self._windows, self.channels, timeout)
         self.sweeper = Sweeper(

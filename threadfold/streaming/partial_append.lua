@@ -2,9 +2,9 @@
 --
 -- A conversation's keys share a hash tag: `meta`, a hash of `turn`, `since` (the log's end when the text began), `chars`, `bytes` and
 -- `closing` (the text is being ended and takes nothing more); `text`; `over`, the last turns that a later turn replaced ('': the
--- conversation was erased). `deadlines` is a sorted set of conversations by the time in ms at which a gateway looks after them. The clock is the server's.
+-- conversation was erased); `ended`, the last texts that ended (partial_end.lua). `deadlines` is a sorted set of conversations by the time in ms at which a gateway looks after them. The clock is the server's.
 --
--- KEYS meta, text, deadlines, over. ARGV turn, delta, its characters, offset or '', since or '', time-out in ms, time to live in s,
+-- KEYS meta, text, deadlines, over, ended. ARGV turn, delta, its characters, offset or '', since or '', time-out in ms, time to live in s,
 -- most bytes, member of `deadlines`, pub/sub channel.
 -- Answers {verdict, characters stored, turn stored, since}.
 
@@ -15,9 +15,12 @@ if turn ~= ARGV[1] then
     if over == ARGV[1] then return {'over', 0, '', ''} end
     if over == '' then return {'erased', 0, '', ''} end
   end
-  if turn then return {'other', chars, turn, since} end
   if ARGV[4] ~= '' and tonumber(ARGV[4]) > 0 then return {'gap', 0, '', ''} end
+  if turn then return {'other', chars, turn, since} end
   if ARGV[5] == '' then return {'begin', 0, '', ''} end
+  local last, began = string.match(redis.call('LINDEX', KEYS[5], 0) or '', '^([^\n]*)\n(%d+)')
+  -- Its text began and ended since the caller looked: it may be this one.
+  if last == ARGV[1] and tonumber(began) >= tonumber(ARGV[5]) then return {'begin', 0, '', ''} end
   since, chars, bytes = ARGV[5], 0, 0
 elseif meta[5] then
   return {'closing', chars, turn, since}

@@ -10,8 +10,9 @@ from typing import Any, NamedTuple
 from zlib import crc32
 
 from projections.names import Key, parse_key
-from projections.redis.node import RedisErrors, Script
+from projections.redis.node import Node, RedisErrors, Script
 from projections.redis.router import RedisRouter
+from threadfold.streaming.partial_repeats import EndedText
 from threadfold.streaming.partial_text import Delta
 
 MOST_TEXT = 1 << 20
@@ -20,6 +21,8 @@ SHARDS = 16
 """How many sets of deadlines there are: their conversations' keys share a hash tag each."""
 OVERTIME = 600
 """Seconds that a text is stored beyond its time-out if no gateway ends it."""
+REMEMBERED, REMEMBERED_BYTES = 600, 16 << 10
+"""Seconds for which a text that ended is remembered, and the bytes of its beginning that are."""
 
 
 class Verdict(NamedTuple):
@@ -60,6 +63,7 @@ class PartialStore:
             Script(lua.joinpath(f"partial_{name}.lua").read_text())
             for name in ("append", "read", "claim", "close", "end", "forget")
         )
+        self._repeat = Script(lua.joinpath("partial_repeat.lua").read_text())
 
     async def close_connections(self) -> None:
         """Close all connections."""
@@ -137,11 +141,31 @@ class PartialStore:
 
     async def end(self, key: Key, turn: str, since: int, *, dropped: bool = False) -> bool:
         """Delete a text that has ended. Subscribers see its message, or (``dropped``) a notice on
-        the pub/sub channel.
+        the pub/sub channel. Of a text with a message Redis remembers the beginning.
         """
-        args: list[Any] = [str(key), turn, since, self.channel(key), "1" if dropped else ""]
+        args: list[Any] = [
+            str(key),
+            turn,
+            since,
+            self.channel(key),
+            "1" if dropped else "",
+            REMEMBERED_BYTES,
+            REMEMBERED,
+        ]
         with self._errors:
-            return bool(await self._run(self._end, self._keys(key)[:3], args))
+            return bool(await self._run(self._end, self._keys(key), args))
+
+    async def ended(self, key: Key, turn: str) -> list[EndedText]:
+        """The texts of a turn that ended with a message in the last ten minutes."""
+        at = self._keys(key)[4]
+        with self._errors:
+            found: list[bytes] = await self.servers.run(at, lambda node: _entries(node, at))
+        return [text for text in map(EndedText.parse, found) if text.turn == turn]
+
+    async def repeated(self, key: Key, text: EndedText, upto: int) -> None:
+        """Note that the first ``upto`` characters of a text that ended were said again."""
+        with self._errors:
+            await self._run(self._repeat, self._keys(key)[4:], [text.stored(), text.stored(upto)])
 
     async def forget(self, key: Key, erased: bool = False) -> bool:
         """Delete everything of a conversation; returns whether there was anything. Of one that was
@@ -157,10 +181,15 @@ class PartialStore:
     def _keys(self, key: Key) -> list[str]:
         shard = crc32(str(key).encode()) % SHARDS
         of_one = f"{self._prefix}:partial:{{p{shard}}}:{key}"
-        return [f"{of_one}:meta", f"{of_one}:text", self._deadlines(shard), f"{of_one}:over"]
+        meta, text, over, ended = (f"{of_one}:{part}" for part in ("meta", "text", "over", "ended"))
+        return [meta, text, self._deadlines(shard), over, ended]
 
     def _deadlines(self, shard: int) -> str:
         return f"{self._prefix}:partial:{{p{shard}}}:deadlines"
+
+
+async def _entries(node: Node, at: str) -> Any:
+    return await node.redis.lrange(at, 0, -1)
 
 
 def parse_message(message: bytes) -> tuple[bool, Delta]:

@@ -1,5 +1,5 @@
-"""Writes assistant text in progress, and ends it: with its message, by a later turn, or when its
-writer sends nothing more.
+"""Writes assistant text in progress, and ends it: with its message, by a later turn, by a rollback,
+or when its writer sends nothing more.
 
 Redis stores the text (``threadfold.streaming.partial_store``). Whoever ends a text closes it first,
 so that it takes nothing more. A text without a message becomes an interrupted message. Its id
@@ -13,7 +13,8 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any
 
 import msgspec
 
@@ -34,14 +35,17 @@ from threadfold.service.append_result import Appended
 from threadfold.service.conversations import ConversationService
 from threadfold.streaming.channel import Channel
 from threadfold.streaming.channels import Channels
-from threadfold.streaming.partial_end import ending_messages, ends_text, kept_id
-from threadfold.streaming.partial_store import MOST_TEXT, PartialStore, Text
+from threadfold.streaming.partial_end import Ending, Rollback, ending_events, ends_text, kept_id
+from threadfold.streaming.partial_repeats import whole_delta
+from threadfold.streaming.partial_store import MOST_TEXT, PartialStore, Text, Verdict
 from threadfold.streaming.windows import Windows
 
 logger = logging.getLogger(__name__)
 ATTEMPTS = 50
 CLOSING = 0.1
 """How often a delta is tried while its text is being closed, and the seconds in between."""
+WITHOUT = frozenset({"begin", "gap", "other"})
+"""Verdicts where no text of the turn is stored."""
 BEGINNINGS, ENDINGS = 8, 2
 """Texts of a tenant that its requests begin, and end because another turn's begins, at a time. Each
 takes several calls of Redis and Kafka: many at once held up other tenants by 100 ms.
@@ -125,6 +129,13 @@ class Partials:
         since: int | None = None
         for _ in range(ATTEMPTS):
             verdict = await self._store.append(key, turn, delta, offset, since)
+            if verdict.name in WITHOUT and verdict.turn != turn and offset is not None:
+                whole = await self._whole(key, turn, delta, offset)
+                if whole is None:
+                    return offset + len(delta)
+                if whole != delta:
+                    offset, delta = 0, whole
+                    continue
             match verdict.name:
                 case "ok":
                     await self._note(key, turn, verdict.since, len(delta.encode()))
@@ -142,18 +153,8 @@ class Partials:
                     offset, delta = await self._rest(key, turn, verdict.since, delta, offset or 0)
                     if not delta:
                         return offset
-                case "large":
-                    raise _too_large(key)
-                case "erased":
-                    raise Erased(f"conversation {key.conversation} was erased")
-                case "over":
-                    raise PartialConflict(f"turn {turn} is over: a later one took its place")
                 case _:
-                    raise _conflict(
-                        turn,
-                        f"{verdict.chars} characters are stored, and the offset given is {offset}",
-                        verdict.chars,
-                    )
+                    raise _refusal(key, turn, offset, verdict)
         raise PartialConflict(f"turn {turn}: its text is being ended: try again shortly")
 
     async def appended(self, records: Sequence[Record], positions: Sequence[Position]) -> None:
@@ -183,9 +184,11 @@ class Partials:
 
     def on_message(self, key: Key, turn: str, since: int) -> None:
         """End a text whose message came in the log."""
-        task = asyncio.create_task(self._end_quietly(key, turn, since), name="partial-end")
-        self._ending.add(task)
-        task.add_done_callback(self._ending.discard)
+        self._in_background(key, self._end, turn, since)
+
+    def on_rollback(self, key: Key, rollback: Rollback) -> None:
+        """End the conversation's text if this rollback goes to before it."""
+        self._in_background(key, self._roll_back, rollback)
 
     async def finish(self, key: Key, *, text: tuple[str, int], superseded: bool = False) -> None:
         """End this text now: it becomes an interrupted message, unless it has its message. Raises
@@ -194,17 +197,21 @@ class Partials:
         closed = await self._store.close(key, text=text, superseded=superseded)
         if closed is not None:
             partition = partition_of(key, self._backend.log.partitions)
-            ended = await ending_messages(self._backend.log, partition, {key: closed})
-            await self.settle(key, closed, ended)
+            await self.settle(key, closed, await self.ended(partition, {key: closed}))
 
-    async def settle(self, key: Key, closed: Text, ended: Mapping[Key, int]) -> None:
+    async def ended(self, partition: int, texts: Mapping[Key, Text]) -> dict[Key, Ending]:
+        """What has ended these texts of a partition (``ending_events``)."""
+        return await ending_events(self._backend.log, self._windows, partition, texts)
+
+    async def settle(self, key: Key, closed: Text, ended: Mapping[Key, Ending]) -> None:
         """Append a closed text as a message, unless it has one already or is empty; then delete it.
 
         Args:
-            ended: the conversations whose text has its message (``ending_messages``).
+            ended: what has ended these conversations' texts, if anything has (:meth:`ended`).
         """
         self._over(key, closed.turn, closed.since)
-        keep = key not in ended and bool(closed.text)
+        ending = ended.get(key)
+        keep = ending is None and bool(closed.text)
         if keep:
             flat = {
                 "type": "message",
@@ -222,7 +229,11 @@ class Partials:
                     raise
                 logger.warning("the text in progress of %s cannot become a message: %s", key, error)
                 keep = False
-        dropped = key not in ended and not keep
+        dropped = ending is None and not keep
+        if ending is not None and ending.rollback:
+            # Its writer may not know: it would begin the text anew, after the rollback.
+            await self._store.close(key, text=(closed.turn, closed.since), superseded=True)
+            dropped = True
         await self._store.end(key, closed.turn, closed.since, dropped=dropped)
 
     async def forget(self, key: Key, erased: bool = False) -> bool:
@@ -298,7 +309,7 @@ class Partials:
         self, key: Key, turn: str, since: int, delta: str, offset: int
     ) -> tuple[int, str]:
         """The part of a delta that is not stored yet, with its offset. If the stored text differs,
-        see whether it has had its message.
+        see whether it has ended.
         """
         text = await self._store.read(key)
         if text is None or (text.turn, text.since) != (turn, since):
@@ -307,9 +318,9 @@ class Partials:
         if delta.startswith(stored):
             return offset + len(stored), delta[len(stored) :]
         if offset == 0:
-            partition = partition_of(key, self._backend.log.partitions)
-            if await ending_messages(self._backend.log, partition, {key: text}):
-                await self._end(key, turn, since)
+            ended = await self.ended(partition_of(key, self._backend.log.partitions), {key: text})
+            if key in ended:
+                await self.settle(key, text, ended)
                 return 0, delta
         raise _conflict(turn, f"another text is stored at offset {offset}", len(text.text))
 
@@ -317,11 +328,49 @@ class Partials:
         await self._store.end(key, turn, since)
         self._over(key, turn, since)
 
-    async def _end_quietly(self, key: Key, turn: str, since: int) -> None:
-        try:
-            await self._end(key, turn, since)
-        except RedisUnavailable as error:
-            logger.debug("the text in progress of %s is ended later: %s", key, error)
+    async def _roll_back(self, key: Key, rollback: Rollback) -> None:
+        offset = rollback.offset
+        text = await self._store.read(key)
+        if text is not None and text.since <= offset:
+            partition = partition_of(key, self._backend.log.partitions)
+            await self._windows.reach(key, Position(partition, offset))
+            if rollback.goes_before(text.since, await self._windows.recent_ids(key, offset)):
+                await self.settle(key, text, {key: Ending(offset, rollback=True)})
+
+    def _in_background(self, key: Key, work: Callable[..., Awaitable[None]], *args: Any) -> None:
+        async def end() -> None:
+            try:
+                await work(key, *args)
+            except ThreadfoldError as error:
+                logger.debug("the text in progress of %s is ended later: %s", key, error)
+
+        task = asyncio.create_task(end(), name="partial-end")
+        self._ending.add(task)
+        task.add_done_callback(self._ending.discard)
+
+    async def _whole(self, key: Key, turn: str, delta: str, offset: int) -> str | None:
+        """What ``whole_delta`` says of a delta. What repeats an ended text is noted there."""
+        texts = await self._store.ended(key, turn)
+        upto = offset + len(delta)
+        for text in texts:
+            if offset <= text.repeated < upto and text.has(delta, offset):
+                await self._store.repeated(key, text, upto)
+        return whole_delta(texts, delta, offset)
+
+
+def _refusal(key: Key, turn: str, offset: int | None, verdict: Verdict) -> ThreadfoldError:
+    match verdict.name:
+        case "large":
+            return _too_large(key)
+        case "erased":
+            return Erased(f"conversation {key.conversation} was erased")
+        case "over":
+            return PartialConflict(
+                f"turn {turn} is over: a later one took its place, or a rollback went to before its"
+                " text"
+            )
+    why = f"{verdict.chars} characters are stored, and the offset given is {offset}"
+    return _conflict(turn, why, verdict.chars)
 
 
 def _conflict(turn: str, why: str, stored: int) -> PartialConflict:

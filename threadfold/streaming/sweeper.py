@@ -15,7 +15,6 @@ from projections.errors import ThreadfoldError
 from projections.names import Key, partition_of
 from streams.log.log import Log
 from streams.runtime.tasks import end_tasks
-from threadfold.streaming.partial_end import ending_messages
 from threadfold.streaming.partial_store import PartialStore, Text
 from threadfold.streaming.partials import Partials
 
@@ -72,7 +71,7 @@ class Sweeper:
                 closed.setdefault(partition_of(key, self._log.partitions), {})[key] = text
         for partition, texts in closed.items():
             # One scan of the log for all texts of a partition.
-            ended = await ending_messages(self._log, partition, texts)
+            ended = await self._partials.ended(partition, texts)
             for key, text in texts.items():
                 await self._partials.settle(key, text, ended)
         return sum(map(len, closed.values()))

@@ -21,6 +21,7 @@ from projections.render.render import render_openai
 from projections.storage.layout import BASE, HEAD, Base, Head, decode_base, decode_head
 from projections.storage.records import stored_form
 from projections.window.meta import ActiveSummary
+from projections.window.recent_ids import RecentIds
 from projections.window.window import Window
 from streams.log.log import Log
 from streams.runtime.keyed_limit import KeyedLimit, Made
@@ -34,6 +35,8 @@ WHOLE = 2
 """Whole windows that are read at a time for one tenant's streams."""
 AGAIN = 0.2
 """Seconds until windows that could not be read are read again."""
+JUDGED = 5.0
+"""Seconds for which the fold is waited for, so that its word on a rollback is known."""
 _encode = msgspec.json.Encoder().encode
 
 
@@ -99,6 +102,17 @@ class Windows:
             except ThreadfoldError as error:
                 logger.debug("an event of %s waits for its window: %s", key, error)
                 await asyncio.sleep(AGAIN)
+
+    async def recent_ids(self, key: Key, offset: int) -> RecentIds:
+        """The last ids, with the event at ``offset``; none where they cannot be known soon."""
+        position = Position(partition_of(key, self._backend.log.partitions), offset)
+        try:
+            await self._backend.wait_for(position, JUDGED, whose=key)
+            _, stored = await self._backend.windows.head(key)
+        except ThreadfoldError as error:
+            logger.debug("the last ids of %s cannot be read: %s", key, error)
+            return RecentIds()
+        return RecentIds() if stored is None else stored.recent_ids(key)
 
     async def reach(self, key: Key, position: Position) -> None:
         """Return once the conversation's window includes the position, however long that takes."""

@@ -13,28 +13,14 @@ import pytest
 from projections.errors import Erased, KafkaUnavailable
 from projections.names import Key, make_key, partition_of
 from streams.log.log import Log
-from tests.support.stream_pair import Pair, post, say
-from tests.support.streaming import Gateway, Subscriber, serving, subscribed
+from tests.support.stream_pair import Pair, history, piece, post, say
+from tests.support.streaming import Subscriber, serving, subscribed
 from tests.support.worker import until
 from threadfold.streaming import partials
-from threadfold.streaming.partial_end import ending_messages, kept_id
+from threadfold.streaming.partial_end import Ending, ending_events, kept_id
 from threadfold.streaming.partial_store import Text
 from threadfold.streaming.sweeper import Sweeper
-
-
-async def piece(
-    pair: Pair,
-    conversation: str,
-    turn: str,
-    delta: str,
-    *,
-    gateway: Gateway | None = None,
-    **more: Any,
-) -> httpx.Response:
-    body = json.dumps({"turn_id": turn, "delta": delta, **more})
-    return await (gateway or pair.a).http.post(
-        f"/v1/conversations/{conversation}/partial", content=body, headers=pair.auth()
-    )
+from threadfold.streaming.windows import Windows
 
 
 def heard(subscriber: Subscriber) -> str:
@@ -47,11 +33,6 @@ def heard(subscriber: Subscriber) -> str:
             assert data["offset"] <= len(text)
             text = text[: data["offset"]] + data["delta"]
     return text
-
-
-async def history(pair: Pair, conversation: str) -> list[dict[str, Any]]:
-    answer = await pair.a.http.get(f"/v1/conversations/{conversation}/history", headers=pair.auth())
-    return [] if answer.status_code == 404 else answer.json()["events"]
 
 
 async def test_who_joins_mid_message_gets_what_was_said_so_far_and_then_the_rest_on_both_gateways(
@@ -215,6 +196,8 @@ async def test_a_claim_of_a_gateway_that_died_is_made_again_and_what_it_did_is_n
     class Dying:
         """Ends as a process would that is killed after it appended the message."""
 
+        ended = staticmethod(live.partials.ended)
+
         async def settle(self, at: Any, closed: Any, ended: Any) -> None:
             await live.backend.append(
                 at.tenant, [(at.conversation, say(closed.text, "assistant", status="interrupted"))]
@@ -371,12 +354,14 @@ async def test_of_texts_that_later_turns_end_a_tenant_has_two_under_way_and_othe
     looking: list[str] = []
     go = asyncio.Event()
 
-    async def held(log: Log, partition: int, texts: Mapping[Key, Text]) -> dict[Key, int]:
+    async def held(
+        log: Log, windows: Windows, partition: int, texts: Mapping[Key, Text]
+    ) -> dict[Key, Ending]:
         (key,) = texts
         if key.conversation.startswith("superseded-") and key.tenant == "acme":
             looking.append(key.conversation)
             await go.wait()
-        return await ending_messages(log, partition, texts)
+        return await ending_events(log, windows, partition, texts)
 
     async def two_look() -> bool:
         return len(looking) == partials.ENDINGS
@@ -384,7 +369,7 @@ async def test_of_texts_that_later_turns_end_a_tenant_has_two_under_way_and_othe
     names = [f"superseded-{i}" for i in range(6)]
     for name in names:
         assert (await piece(pair, name, "one", "half a sen")).status_code == 202
-    monkeypatch.setattr(partials, "ending_messages", held)
+    monkeypatch.setattr(partials, "ending_events", held)
     rest = asyncio.gather(*(piece(pair, name, "two", "Anew") for name in names))
     await until(two_look)
     for turn in ("one", "two"):  # the rival's second turn ends its first
