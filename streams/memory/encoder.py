@@ -195,8 +195,8 @@ class Encoder:
             candidates = [
                 one for one in asked.found if one.offsets[-1] in alive and one.offsets[0] > given
             ]
-            found = list(memory_events(taught, candidates, seed))
-            last = await self._append(window, found, whole=seed is not None)
+            flats = list(memory_events(taught, candidates, seed))
+            last = await self._append(window, flats, whole=seed is not None)
             if last is None:
                 return None
             head = await self._windows.head(key, partition, last.offset)
