@@ -294,11 +294,12 @@ class Encoder:
         if asked.judged is None or asked.judged[0] != taught.rollback:
             several = said(taught, candidates)
             new = [one.statement for one in several]
-            near = await self._neighbours.near(taught.scope, new)
+            check = partial(self._check_erased, taught.key)
+            near = await self._neighbours.near(taught.scope, new, check)
             async with self._extraction.turns.of(taught.key.tenant) as turn:
                 turn.worked(NEAR_SECONDS * len(new))
                 ruled = await turn.beside(partial(relations, new, near))
-            found = await self._judge.relations(by, taught.key, ruled, new, near)
+            found = await self._judge.relations(by, taught.key, ruled, new, near, check)
             # What a model judged comes last, so it is known of that all of it was said.
             asked.judged = (
                 taught.rollback,
@@ -309,6 +310,11 @@ class Encoder:
                 ],
             )
         return asked.judged[1]
+
+    def _check_erased(self, key: Key) -> None:
+        """Raise :class:`Erased` once the erasure has begun: no model is sent its text any more."""
+        if self._log.seals.is_erased(str(key).encode()):
+            raise Erased(f"{key.shown} was erased")
 
     async def _append(
         self, window: Window, flats: list[dict[str, Any]], *, whole: bool = False

@@ -8,7 +8,7 @@ use the rules decide.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from projections.events.times import time_at
@@ -23,7 +23,7 @@ from projections.memory.fusion import (
     counts_over,
 )
 from projections.names import Key
-from streams.compaction.summarizers.chat_model import ChatModel
+from streams.compaction.summarizers.chat_model import ChatModel, nothing_changed
 from streams.compaction.summarizers.failures import AttemptFailed
 from streams.compaction.summarizers.guarded import count_fallback
 from streams.memory.model_questions import ModelQuestion, ask_model
@@ -83,10 +83,16 @@ class FusionJudge:
         self._metrics = metrics or Metrics()
 
     async def relations(
-        self, name: str, key: Key, found: Relations, new: Sequence[Statement], near: Near
+        self,
+        name: str,
+        key: Key,
+        found: Relations,
+        new: Sequence[Statement],
+        near: Near,
+        check: Callable[[], None] = nothing_changed,
     ) -> list[Relations]:
         """What is fused and what supersedes, of new records and what is near them: what the model
-        says, and what the rules ``found`` of the rest.
+        says, and what the rules ``found`` of the rest. ``check`` as for ``ChatModel.ask``.
         """
         model = self._models.get(name)
         if model is None:
@@ -104,7 +110,7 @@ class FusionJudge:
             return _judged(answer, groups, found, {one.id for one in new}, near, model.model)
 
         try:
-            return await ask_model(model, key.tenant, FUSION, rows, read)
+            return await ask_model(model, key.tenant, FUSION, rows, read, check=check)
         except AttemptFailed as error:
             logger.warning("%s; the rules fuse instead", error, extra=about(key))
             count_fallback(self._metrics, EXTRACTION_FALLBACKS, name, key.tenant, error)

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from streams.compaction.summarizers.chat_model import ChatModel
+from streams.compaction.summarizers.chat_model import ChatModel, nothing_changed
 from streams.compaction.summarizers.checks import unwrapped
 from streams.compaction.summarizers.failures import AnswerRejected
 from streams.compaction.summarizers.prompt import Prompt, clean, line_of, prompt_of
@@ -63,12 +63,14 @@ async def ask_model(
     read: Callable[[dict[str, Any]], Answer],
     *,
     taken: bool = False,
+    check: Callable[[], None] = nothing_changed,
 ) -> Answer:
     """What ``read`` makes of the model's answer; it raises a ValueError that says what is wrong
-    with one of no use, without its words.
+    with one of no use, without its words. ``taken`` and ``check`` as for ``ChatModel.ask``.
 
     Raises:
         AttemptFailed: there was no answer of use, and why.
+        Others: as ``check`` does.
     """
     prompt = question.prompt(rows)
 
@@ -82,7 +84,8 @@ async def ask_model(
                 f"{model.name!r} gave an unusable answer ({question.kind}): {error}"
             ) from None
 
-    return await model.ask(tenant, prompt.messages, question.tokens, answered, taken=taken)
+    asked = prompt.messages, question.tokens, answered
+    return await model.ask(tenant, *asked, taken=taken, check=check)
 
 
 def _object_of(text: str) -> dict[str, Any]:

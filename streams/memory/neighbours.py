@@ -55,8 +55,9 @@ class Neighbours:
         self._caught_up = caught_up
         self._embeddings = embeddings
 
-    async def near(self, scope: Scope, new: Sequence[Statement]) -> Near:
-        """What is near new records of a scope.
+    async def near(self, scope: Scope, new: Sequence[Statement], check: Callable[[], None]) -> Near:
+        """What is near new records of a scope. ``check`` raises where an endpoint must not be sent
+        them any more.
 
         Raises:
             Healing: the store is not up to date yet.
@@ -70,6 +71,7 @@ class Neighbours:
             found = await asyncio.to_thread(self._found, scope, new)
         except (WaitTimedOut, MemoryUnavailable) as error:
             raise Healing(str(error)) from None
+        check()
         likeness = await self._likeness(scope.tenant, new, found)
         return Near(found.statements, found.composites, likeness)
 

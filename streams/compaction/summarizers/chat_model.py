@@ -15,6 +15,10 @@ from streams.compaction.summarizers.failures import AnswerRejected, AttemptFaile
 Answer = TypeVar("Answer")
 
 
+def nothing_changed() -> None:
+    """The check of what may be sent whenever its turn comes."""
+
+
 class ChatModel:
     """One endpoint's model. Any number of questions may be under way at once."""
 
@@ -40,12 +44,14 @@ class ChatModel:
         read: Callable[[str], Answer],
         *,
         taken: bool = False,
+        check: Callable[[], None] = nothing_changed,
     ) -> Answer:
         """What ``read`` makes of the answer's text; it raises AnswerRejected for one of no use,
         which is then tried again.
 
         Args:
             taken: the endpoint's limits and the tenant's budget allowed the first call already.
+            check: raises where the endpoint must not be sent this any more; called before each try.
 
         Raises:
             AttemptFailed: there was no answer of use, and why.
@@ -59,6 +65,7 @@ class ChatModel:
 
         async def call(until: float) -> Answer:
             outcome = "ok"
+            check()
             try:
                 judged = await self._chat.ask(tenant, messages, max_tokens, until, judge)
                 if isinstance(judged.made, AnswerRejected):

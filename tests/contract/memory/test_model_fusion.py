@@ -14,6 +14,7 @@ from projections.memory.fusion import Near, Statement, relations
 from projections.names import Key
 from streams.compaction.summarizers import attempts
 from streams.compaction.summarizers.registry import Summarizers
+from streams.encryption.payload_cipher import Unsealed
 from streams.memory.extraction_requests import ExtractionRequest
 from streams.memory.fusion_judge import FusionJudge
 from streams.memory.model_extraction import SpanExtraction
@@ -152,6 +153,27 @@ async def test_a_composite_that_a_model_lets_grow_takes_the_former_one_in() -> N
         assert (len(small.sources), len(large.sources)) == (2, 3)
         assert large.children == [small.id] and large.origin == "model"
         assert {FIVE, SIX, SEVEN} <= set(world.texts()), "sources stay"
+
+
+@pytest.mark.parametrize("waits", [0, 1], ids=["before-the-search", "before-the-question"])
+async def test_what_is_erased_meanwhile_is_sent_to_no_model(
+    waits: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks: list[bytes] = []
+
+    class Erasing(Unsealed):
+        def is_erased(self, conversation: bytes) -> bool:
+            looks.append(conversation)
+            return len(looks) > waits
+
+    answers = (judges([1, 2], []), teaches(SEVEN, "0-10"), judges([1, 2], []))
+    async with two_conversations(*answers) as (world, server):
+        asked = len(server.calls)
+        request = await say_late(world)
+        monkeypatch.setattr(world.log, "seals", Erasing())
+        assert await world.learn(request) == [None]
+        assert set(looks) == {b"acme/talk2"} and len(looks) == waits + 1
+        assert len(server.calls) == asked + 1, "what the span teaches"
 
 
 async def test_what_a_model_tells_apart_stays_apart() -> None:
