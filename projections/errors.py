@@ -362,9 +362,12 @@ class EmbeddedUnavailable(ThreadfoldError):
 
 
 class EmbeddingsUnavailable(ThreadfoldError):
-    """Vectors cannot be made now: no model is prepared, or its endpoint does not answer."""
+    """Vectors cannot be made now: no model is prepared, or its endpoint does not answer. ``own``:
+    the cause is the tenant's own, whose budget is used up.
+    """
 
     problem = 503
+    own = False
 
 
 class SearchUnavailable(ThreadfoldError):

@@ -21,6 +21,7 @@ from streams.compaction.summarizers.endpoint_limits import EndpointLimits
 from streams.compaction.summarizers.failures import (
     AnswerUnreadable,
     AttemptFailed,
+    BudgetUsedUp,
     EndpointTimedOut,
 )
 from streams.embeddings.embedder import Vectors, unit_vectors
@@ -63,7 +64,9 @@ class EndpointEmbedder:
             await self._budgets.check(tenant)
             return await self._attempts.run(tenant, call)
         except (AttemptFailed, RedisUnavailable) as error:
-            raise EmbeddingsUnavailable(str(error)) from None
+            away = EmbeddingsUnavailable(str(error))
+            away.own = isinstance(error, BudgetUsedUp)
+            raise away from None
 
     async def _call(self, texts: list[str], tenant: str, until: float) -> Vectors:
         """One call. What it used is charged, whatever its answer is worth."""

@@ -36,7 +36,9 @@ class MemoryVectors(Generic[H]):
         self.made = 0
         """Vectors made so far."""
         self.reason = embeddings.reason
-        """Why vectors cannot be made now; empty while they can."""
+        """Why vectors cannot be made now; empty while they can, but for tenants in ``own``."""
+        self.own: dict[str, str] = {}
+        """Why no vectors are made for these tenants now, though they are for others."""
         self._store = store
         self._embeddings = embeddings
         self._epoch: tuple[int, int] | None = None
@@ -71,7 +73,9 @@ class MemoryVectors(Generic[H]):
         embedder = None if model is None else self._embeddings.of_model(model)
         if embedder is None:
             raise EmbeddingsUnavailable(
-                self.reason or f"vectors of model {self._embeddings.current.model} are being made"
+                self.own.get(only.tenant)
+                or self.reason
+                or f"vectors of model {self._embeddings.current.model} are being made"
             )
         vectors = await embedder.embed(queries, only.tenant)
         best: dict[Hashable, H] = {}
@@ -107,22 +111,26 @@ class MemoryVectors(Generic[H]):
             # Texts were deleted, for good: what was made of them goes, and numbers come again.
             self._embeddings.forget()
             self._done = 0
-        after, failed = self._done, None
+        after, failed = self._done, dict[str, EmbeddingsUnavailable]()
         while rows := await asyncio.to_thread(self._store.missing, embedder.model, after, BATCH):
             after = rows[-1][0]
-            failed = await self._make(embedder, rows) or failed
-        if failed is not None:
-            raise failed
+            failed |= await self._make(embedder, rows)
+        self.own = {tenant: str(error) for tenant, error in failed.items() if error.own}
+        if away := next((error for error in failed.values() if not error.own), None):
+            raise away
         if await asyncio.to_thread(lambda: self._store.model) != embedder.model:
             await asyncio.to_thread(self._store.use, embedder.model)
             logger.info("the long-term memory is searched by vectors of %s", embedder.model)
-        self._epoch, self._done = epoch, after
+        if self.own:  # all of these are looked for again
+            await asyncio.sleep(AGAIN)
+        else:
+            self._epoch, self._done = epoch, after
 
     async def _make(
         self, embedder: CachedEmbedder, rows: Sequence[tuple[int, str, str]]
-    ) -> EmbeddingsUnavailable | None:
-        """Make the vectors of these texts; returns why some could not be made."""
-        failed = None
+    ) -> dict[str, EmbeddingsUnavailable]:
+        """Make the vectors of these texts; returns why some tenants' could not be made."""
+        failed: dict[str, EmbeddingsUnavailable] = {}
         scoped = [(decode_scope(scope), number, text) for number, scope, text in rows]
         scoped.sort(key=lambda row: (row[0].tenant, row[1]))
         for tenant, group in groupby(scoped, key=lambda row: row[0].tenant):
@@ -132,7 +140,7 @@ class MemoryVectors(Generic[H]):
                 try:
                     found = await embedder.embed([text for *_, text in part], tenant)
                 except EmbeddingsUnavailable as error:
-                    failed = error
+                    failed[tenant] = error
                     break
                 new = [
                     NewVector(number, tenant, scope.user, vector, text)

@@ -198,17 +198,27 @@ async def test_without_embeddings_a_search_says_so(store: VectorStore) -> None:
     await vectors.stop()
 
 
-async def test_one_tenant_whose_vectors_fail_keeps_no_other_waiting(store: VectorStore) -> None:
+async def test_one_tenant_whose_budget_is_used_up_keeps_no_other_waiting(
+    store: VectorStore,
+) -> None:
     class Picky(WordVectors):
         async def embed(self, texts: Sequence[str], tenant: str) -> Vectors:
             if tenant == "acme":
-                raise EmbeddingsUnavailable("tenant acme has used up its quota")
+                away = EmbeddingsUnavailable("tenant acme has used up its quota")
+                away.own = True
+                raise away
             return await super().embed(texts, tenant)
 
     store.apply([said(1, "likes tea"), said(2, "likes tea", Key("other", "c"))], {})
     vectors = MemoryVectors(store.vectors, Fixed(Picky("words-1", ALIKE)))
+    with pytest.raises(EmbeddingsUnavailable, match="are being made"):
+        await vectors.search(Filter("other"), ["tea"], 1)
     vectors.start()
-    await until(lambda: vectors.made == 1 and "quota" in vectors.reason)
+    await until(lambda: "quota" in vectors.own.get("acme", "") and store.vectors.model is not None)
+    assert vectors.made == 1 and not vectors.reason
+    assert len(await vectors.search(Filter("other"), ["tea"], 1)) == 1
+    with pytest.raises(EmbeddingsUnavailable, match="quota"):
+        await vectors.search(ACME, ["tea"], 1)
     await vectors.stop()
 
 
