@@ -40,8 +40,9 @@ Answer = TypeVar("Answer")
 
 class Attempts:
     """How often an endpoint is asked for one thing: ``most`` calls, within ``seconds`` from the
-    first on. A failure of the endpoint counts for the breaker each time, an answer of no use once a
-    run. Any number of runs may be under way at once.
+    first on. A failure of the endpoint counts for the breaker each time; one that the input may be
+    to blame for once a tenant, until an answer is of use: what one tenant sends takes the endpoint
+    from no other. Any number of runs may be under way at once.
     """
 
     def __init__(self, limits: EndpointLimits, breaker: Breaker, most: int, seconds: float) -> None:
@@ -50,6 +51,8 @@ class Attempts:
         self._breaker = breaker
         self._most = most
         self._seconds = seconds
+        self._blamed: set[str] = set()
+        """Tenants whose input may have been to blame since the last answer of use."""
 
     def check(self) -> None:
         """Raise EndpointResting while the breaker is open."""
@@ -75,7 +78,7 @@ class Attempts:
             ),
             reraise=True,
         )
-        run = _Run(taken)
+        run = _Run(tenant, taken, self._blamed)
 
         async def once() -> Answer:
             return await self._once(tenant, call, run, deadline)
@@ -102,6 +105,7 @@ class Attempts:
         try:
             answer = await call(deadline)
             good = True
+            self._blamed.clear()
             return answer
         except AttemptFailed as error:
             good, failure = run.counts(error), error
@@ -127,13 +131,14 @@ class Attempts:
 
 
 class _Run:
-    """Whether the limits allowed the next call already, and whether the input has counted against
-    the endpoint.
+    """Whether the limits allowed the next call already, and which tenants' input has counted
+    against the endpoint.
     """
 
-    def __init__(self, taken: bool) -> None:
+    def __init__(self, tenant: str, taken: bool, blamed: set[str]) -> None:
         self.taken = taken
-        self._counted = False
+        self._tenant = tenant
+        self._blamed = blamed
 
     def counts(self, error: AttemptFailed) -> bool | None:
         """What is reported to the breaker of a failure: False, or None for a further one that the
@@ -143,8 +148,10 @@ class _Run:
             return None
         if error.faulty:
             return False
-        first, self._counted = not self._counted, True
-        return False if first else None
+        if self._tenant in self._blamed:
+            return None
+        self._blamed.add(self._tenant)
+        return False
 
 
 def _pause(state: RetryCallState) -> float:

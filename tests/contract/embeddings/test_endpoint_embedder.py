@@ -109,6 +109,18 @@ async def test_one_that_is_away_is_left_alone_after_failures_in_a_row() -> None:
         await embed(found, ["a"])
 
 
+async def test_what_is_refused_of_one_tenant_takes_the_endpoint_from_no_other() -> None:
+    async with model_server(*[fails(400)] * 8, makes_vectors) as server:
+        found = embeddings(server.url)
+        assert found.current is not None
+        for n in range(8):
+            with pytest.raises(EmbeddingsUnavailable, match="answered 400"):
+                await found.current.embed([f"refused {n}"], "acme")
+        assert len(await found.current.embed(["a"], "other")) == 1
+        await found.close()
+    assert len(server.calls) == 9
+
+
 async def test_one_that_stalls_is_given_up() -> None:
     async with model_server(stalls) as server:
         with pytest.raises(EmbeddingsUnavailable, match="did not answer within"):
