@@ -228,9 +228,7 @@ class KeySetUnavailable(ThreadfoldError):
 
 
 class UnderMaintenance(ThreadfoldError):
-    """An operator has stopped appends for a while; nothing was appended. ``retry_after``: whole
-    seconds after which to ask again.
-    """
+    """An operator has stopped appends; nothing was appended. ``retry_after``: whole seconds."""
 
     problem = 503
 
@@ -292,9 +290,7 @@ class CorruptWindow(ThreadfoldError):
 
 
 class KeyUnusable(ThreadfoldError):
-    """A master key is missing, or did not wrap this data key. The configuration is at fault, so the
-    fold stops.
-    """
+    """A master key is missing, or did not wrap this data key (configuration): the fold stops."""
 
     problem = 503
 
