@@ -190,7 +190,7 @@ class Memories:
             note([one.position for one in appended])
         charge(appended)
         saved = [Saved(key, data, one) for (key, data), one in zip(made, appended, strict=True)]
-        # Whether a conversation takes what is said to be its user's is decided in the log's order.
+        # The fold decides in the log's order whether a conversation takes a record of this user.
         own = await judged(self._backend, [one for one in saved if wait or not one.key.of_user])
         refused = [i for i, one in enumerate(saved) if one.is_refused(own)]
         if not wait:
