@@ -56,15 +56,9 @@ def _wrong_scope(window: Window, data: Learnt) -> str | None:
     key, state = window.key, window.state
     if key.of_user and users_log(key.tenant, data.user) != key:
         return "it is of another user than the log"
-    users = window.meta.memory_users or ()
-    if (
-        not key.of_user
-        and (data.user, data.channel) != (state.user, state.channel)
-        and not (
-            isinstance(data, MemoryDeleted | MemoryOutcome)
-            and user_tag(key.tenant, data.user) in users
-        )
-    ):
+    own = key.of_user or (data.user, data.channel) == (state.user, state.channel)
+    about = isinstance(data, MemoryDeleted | MemoryOutcome) and _has_taught(window, data.user)
+    if not own and not about:
         return "it is of another user or channel than the conversation"
     if not may_teach(window, data.user):
         return f"the log has taught the memory of {MAX_USERS} users already"
@@ -73,8 +67,11 @@ def _wrong_scope(window: Window, data: Learnt) -> str | None:
 
 def may_teach(window: Window, user: str | None) -> bool:
     """Whether the log has taught this user's memory, or may teach one more."""
-    users = window.meta.memory_users or ()
-    return len(users) < MAX_USERS or user_tag(window.key.tenant, user) in users
+    return len(window.meta.memory_users or ()) < MAX_USERS or _has_taught(window, user)
+
+
+def _has_taught(window: Window, user: str | None) -> bool:
+    return user_tag(window.key.tenant, user) in (window.meta.memory_users or ())
 
 
 def _come_before(window: Window, offset: int, positions: list[str]) -> bool:

@@ -219,7 +219,8 @@ class Dispatcher:
         now = asyncio.get_running_loop().time()
         held = _Held(asked, value, now + (limits.options.max_wait if limits else 0.0))
         self._held[asked.request_id] = held
-        self._learning.update([asked.learner] if asked.learner is not None else [])
+        if asked.learner is not None:
+            self._learning[asked.learner] += 1
         self._bytes += len(value)
         task = asyncio.create_task(self._handle(held), name=f"compaction of {asked.key}")
         self._tasks.add(task)
@@ -231,7 +232,7 @@ class Dispatcher:
             over = await self._until_over(held)
         finally:
             self._held.pop(held.asked.request_id, None)
-            self._learning -= Counter([held.asked.learner])  # those at 0 go
+            self._forget_learner(held.asked.learner)
             self._bytes -= len(held.value)
             self._room.set()
         if over:
@@ -311,6 +312,12 @@ class Dispatcher:
             held.check()
 
         return await answering.answer_if_due(request, allowed)
+
+    def _forget_learner(self, tenant: str | None) -> None:
+        if tenant is not None:
+            self._learning[tenant] -= 1
+            if not self._learning[tenant]:
+                del self._learning[tenant]
 
     def _pass_over(self, asked: _Asked) -> None:
         self._metrics.add(

@@ -224,6 +224,7 @@ class _Session:
 
 
 async def summary_at(log: Log, key: Key, at: Position) -> SummaryEvent | None:
+    """The conversation's summary at a position; None where the log has none there."""
     found = await read_events(log, key, at.partition, [at.offset])
     event = found[0][1] if found else None
     return event if isinstance(event, SummaryEvent) else None

@@ -91,7 +91,7 @@ class MemoryVectors(Generic[H]):
             try:
                 if await asyncio.to_thread(self._store.hold):
                     await self._catch_up(embedder)
-                self.reason = ""
+                self.reason, wait = "", AGAIN if self.own else LOOK_EVERY
             except ThreadfoldError as error:
                 if str(error) != self.reason:
                     logger.warning("no vectors of memories are made: %s", error)
@@ -121,9 +121,7 @@ class MemoryVectors(Generic[H]):
         if await asyncio.to_thread(lambda: self._store.model) != embedder.model:
             await asyncio.to_thread(self._store.use, embedder.model)
             logger.info("the long-term memory is searched by vectors of %s", embedder.model)
-        if self.own:  # all of these are looked for again
-            await asyncio.sleep(AGAIN)
-        else:
+        if not self.own:  # else all of these are looked for again
             self._epoch, self._done = epoch, after
 
     async def _make(
