@@ -167,10 +167,22 @@ async def _tail_backwards(
             last = first - 1
 
 
+async def summaries_backwards(log: Log, window: Window) -> AsyncIterator[SummaryEvent]:
+    """The summaries in force, newest first, as far as the log has them."""
+    at = window.meta.summary.offset if window.meta.summary else None
+    while at is not None and (event := await _summary_at(log, window, at)):
+        yield event
+        at = _before(event)
+
+
 async def _summary_at(log: Log, window: Window, offset: int) -> SummaryEvent | None:
-    position = Position(window.partition, offset)
+    return await summary_at(log, window.key, Position(window.partition, offset))
+
+
+async def summary_at(log: Log, key: Key, position: Position) -> SummaryEvent | None:
+    """The conversation's summary at a position; None where the log has none there."""
     raw = (await log.read([position])).get(position)
-    event = event_of(raw, window.key, log.seals) if raw is not None else None
+    event = event_of(raw, key, log.seals) if raw is not None else None
     return event if isinstance(event, SummaryEvent) else None
 
 

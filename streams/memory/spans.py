@@ -18,7 +18,7 @@ from projections.memory.branches import Branches, target_of
 from projections.names import Key, Position, parse_position
 from projections.window.entry import Kind
 from projections.window.window import Window
-from streams.log.history import read_events
+from streams.log.history import summaries_backwards, summary_at
 from streams.log.log import Log
 from streams.log.said import chars_of, said_at, said_between
 
@@ -93,16 +93,12 @@ async def _session(log: Log, window: Window, below: int, *, summarised: bool) ->
         if session.take(await latest_between(log, key, partition, entry.start, last)):
             return session.events()
     over = await _read(log, key, known, session)
-    at = window.meta.summary.offset if summarised and window.meta.summary else None
-    while at is not None and not over:
-        summary = await summary_at(log, key, Position(partition, at))
-        if summary is None:
-            break
-        offsets = await standing_offsets(log, key, partition, summary)
-        earlier = [offset for offset in reversed(offsets) if offset < below]
-        over = await _read(log, key, earlier, session)
-        previous = summary.data.previous_position
-        at = None if previous is None else parse_position(previous).offset
+    if summarised and not over:
+        async for summary in summaries_backwards(log, window):
+            offsets = await standing_offsets(log, key, partition, summary)
+            earlier = [offset for offset in reversed(offsets) if offset < below]
+            if await _read(log, key, earlier, session):
+                break
     return session.events()
 
 
@@ -137,19 +133,15 @@ async def standing(log: Log, window: Window, offsets: Iterable[int]) -> set[int]
             left.discard(offset)
             found |= {offset} if known else set()
     active = window.meta.summary
-    at = None if active is None else active.offset
     found |= {offset for offset in left if active is None or offset > active.to}
     left -= found
-    while left and at is not None:
-        summary = await summary_at(log, window.key, Position(window.partition, at))
-        if summary is None:
-            break
-        found |= left.intersection(
-            await standing_offsets(log, window.key, window.partition, summary)
-        )
-        left -= {*found, *absolute(summary.data.span.positions)}
-        previous = summary.data.previous_position
-        at = None if previous is None else parse_position(previous).offset
+    if left:
+        async for summary in summaries_backwards(log, window):
+            stand = await standing_offsets(log, window.key, window.partition, summary)
+            found |= left.intersection(stand)
+            left -= {*found, *absolute(summary.data.span.positions)}
+            if not left:
+                break
     return found
 
 
@@ -221,10 +213,3 @@ class _Session:
         one covers.
         """
         return sorted(self._found.items(), key=lambda one: one[0])[-MAX_EVENTS:]
-
-
-async def summary_at(log: Log, key: Key, at: Position) -> SummaryEvent | None:
-    """The conversation's summary at a position; None where the log has none there."""
-    found = await read_events(log, key, at.partition, [at.offset])
-    event = found[0][1] if found else None
-    return event if isinstance(event, SummaryEvent) else None

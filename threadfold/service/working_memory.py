@@ -15,10 +15,10 @@ import msgspec
 from projections.errors import ThreadfoldError
 from projections.events.types import MessageEvent
 from projections.fold.outcomes import id_hash_of
-from projections.names import Key, Position, make_key, parse_position
+from projections.names import Key, make_key
 from projections.window.window import Window
-from streams.log.history import FEW_BYTES, Pieces
-from streams.memory.spans import standing_offsets, summary_at
+from streams.log.history import FEW_BYTES, Pieces, summaries_backwards
+from streams.memory.spans import standing_offsets
 from threadfold.service.conversations import ConversationService
 from threadfold.service.documents import beside, rendered, size_of
 
@@ -137,8 +137,7 @@ async def _said_before(
     """The last messages, so many, of those that stand and that summaries in force cover."""
     key, partition, log = window.key, window.partition, backend.log
     found: list[dict[str, Any]] = []
-    at = None if window.meta.summary is None else window.meta.summary.offset
-    while at is not None and (event := await summary_at(log, key, Position(partition, at))):
+    async for event in summaries_backwards(log, window):
         offsets = (await standing_offsets(log, key, partition, event))[::-1]
         steps = Pieces(log, partition, AT_ONCE, FEW_BYTES).events(key, offsets)
         async for _, step in steps:
@@ -148,6 +147,4 @@ async def _said_before(
                     found.insert(0, {"role": one.data.role, "content": content})
                 if len(found) == count:
                     return found
-        before = event.data.previous_position
-        at = None if before is None else parse_position(before).offset
     return found
