@@ -19,7 +19,7 @@ import msgspec
 from streams.memory.sqlite_index import BUILDING, remove
 from streams.memory.text_changes import TextsOf, change_texts
 from streams.memory.word_index import TABLES, begin_building, end_building, transaction
-from streams.runtime.process_pool import WorkerLost, start_processes
+from streams.runtime.process_pool import WorkerLost, start_process
 
 WAITING = 2
 """Batches that may wait to be indexed."""
@@ -37,7 +37,7 @@ class TextsBeside:
     def __init__(self, store: Path) -> None:
         """Args: ``store`` is the file that is built."""
         self._path = store.with_name(f"{store.name}-texts")
-        self._process = start_processes(1, niceness=0)
+        self._process = start_process(niceness=0)
         self._waiting: deque[Future[None]] = deque([self._process.submit(_begin, self._path)])
 
     def change(self, changes: Sequence[TextsOf]) -> None:

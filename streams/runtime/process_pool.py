@@ -10,12 +10,19 @@ import signal
 import sys
 import threading
 from collections.abc import Callable
-from concurrent.futures import BrokenExecutor, Executor, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import (
+    BrokenExecutor,
+    Executor,
+    Future,
+    ProcessPoolExecutor,
+    ThreadPoolExecutor,
+)
+from contextlib import suppress
 from multiprocessing import current_process, parent_process
 from multiprocessing.context import SpawnContext, SpawnProcess
 from pathlib import Path
 from types import ModuleType
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from projections.errors import ThreadfoldError
 from streams.runtime.freed_memory import return_memory
@@ -42,7 +49,7 @@ def cores() -> int:
 
 
 class WorkerLost(ThreadfoldError):
-    """A process of the pool ended while it worked, twice for the same work."""
+    """A process of the pool ended while it worked, twice for the same work; or all have ended."""
 
     problem = 503
 
@@ -73,68 +80,146 @@ class ProcessPool:
         prepare: Callable[[], None] | None = None,
         niceness: int = NICENESS,
     ) -> None:
-        self._size = size
         self._max_bytes = max_bytes
         self._niceness = niceness
         self._prepare = prepare
-        self._executor: Executor | None = None
+        self._places = asyncio.Semaphore(size)
+        self._processes: set[Executor] = set()
+        self._idle: list[Executor] = []
+        self._closed = False
 
     async def run(self, function: Callable[..., T], *args: object) -> T:
         """Call a function of a module with arguments that pickle; returns or raises what it does.
 
-        A call that is cancelled may still run to its end in its process. The function must have
-        no effect but its result: it may run twice.
+        A call that is cancelled may still run to its end in its process, which takes no other until
+        then. The function must have no effect but its result: it may run twice.
 
         Raises:
-            WorkerLost: its process ended twice.
+            WorkerLost: its process ended twice, or the pool is closed.
             MemoryError: it needs more memory than a process may have.
         """
-        for _ in range(2):
-            executor = self._executor = self._executor or self._start()
+        for new in (False, True):
+            process = await self._free_process(new)
             try:
-                return await asyncio.wrap_future(executor.submit(function, *args))
-            except BrokenExecutor:
-                # One lost process breaks the whole executor, with every call in it.
-                if self._executor is executor:
-                    self._executor = None
-                    executor.shutdown(wait=False, cancel_futures=True)
+                called = process.submit(function, *args)
+            except BrokenExecutor:  # it ended while it had nothing to do
+                self._give_back(process, whole=False)
+                continue
+            answer: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+            called.add_done_callback(self._when_done(process, answer))
+            with suppress(BrokenExecutor):
+                return await answer
         raise WorkerLost("the process that was to do the work ended twice: try again")
 
     async def close(self, *, wait: bool = True) -> None:
-        """End the processes; calls that wait are cancelled, and those that run are waited for, or
-        ended with their processes (not ``wait``).
+        """End the processes for good; calls that wait raise :class:`WorkerLost`, and those that run
+        are waited for, or ended with their processes (not ``wait``).
         """
-        executor, self._executor = self._executor, None
-        if executor is None:
-            return
-        if isinstance(executor, ProcessPoolExecutor) and not wait:
-            # The executor has no public way to them before Python 3.14.
-            for process in list((executor._processes or {}).values()):
+        self._closed = True
+        self._idle.clear()
+        processes, self._processes = self._processes, set()
+        for process in processes:
+            if not wait and isinstance(process, _OneProcess):
                 process.kill()
-            wait = True
-        await asyncio.to_thread(executor.shutdown, wait=wait, cancel_futures=True)
+        for process in processes:
+            gone = wait or isinstance(process, _OneProcess)
+            await asyncio.to_thread(process.shutdown, wait=gone)
 
-    def _start(self) -> Executor:
-        return start_processes(self._size, self._max_bytes, self._prepare, self._niceness)
+    async def _free_process(self, new: bool) -> Executor:
+        """One that has nothing to do; a new one where those that are left may have ended, too."""
+        await self._places.acquire()
+        if self._closed:
+            self._places.release()
+            raise WorkerLost("the processes that were to do the work have ended")
+        if self._idle:
+            idle = self._idle.pop()
+            if not new:
+                return idle
+            self._drop(idle)
+        process = start_process(self._max_bytes, self._prepare, self._niceness)
+        self._processes.add(process)
+        return process
+
+    def _when_done(
+        self, process: Executor, answer: asyncio.Future[T]
+    ) -> Callable[[Future[T]], None]:
+        """What the executor's thread calls once a call is over.
+
+        A call whose caller was cancelled is not cancelled itself: the executor fails where that
+        happens while its process dies.
+        """
+        loop = answer.get_loop()
+
+        def over(call: Future[T]) -> None:
+            error = call.exception()
+            self._give_back(process, whole=not isinstance(error, BrokenExecutor))
+            if answer.cancelled():
+                return
+            if error is None:
+                answer.set_result(call.result())
+            else:
+                answer.set_exception(error)
+
+        def done(call: Future[T]) -> None:
+            with suppress(RuntimeError):  # the loop is closed
+                loop.call_soon_threadsafe(over, call)
+
+        return done
+
+    def _give_back(self, process: Executor, whole: bool) -> None:
+        self._places.release()
+        if self._closed:
+            return
+        if whole:
+            self._idle.append(process)
+        else:
+            self._drop(process)
+
+    def _drop(self, process: Executor) -> None:
+        self._processes.discard(process)
+        process.shutdown(wait=False)
 
 
-def start_processes(
-    size: int,
+def start_process(
     max_bytes: int | None = None,
     prepare: Callable[[], None] | None = None,
     niceness: int = NICENESS,
 ) -> Executor:
-    """An executor whose processes end when the owner is killed; arguments as of
-    :class:`ProcessPool`. It has threads in a daemonic process.
+    """An executor with one process, which ends when the owner is killed; arguments as of
+    :class:`ProcessPool`. It has a thread in a daemonic process.
     """
     if current_process().daemon:
-        return ThreadPoolExecutor(size, "pool", initializer=prepare)
-    return ProcessPoolExecutor(
-        size,
+        return ThreadPoolExecutor(1, "pool", initializer=prepare)
+    return _OneProcess(
+        1,
         mp_context=_Context(),
         initializer=_begin,
         initargs=(max_bytes, prepare, niceness),
     )
+
+
+class _OneProcess(ProcessPoolExecutor):
+    """An executor that sees the end of its process whenever it comes.
+
+    Several processes of one executor share their pipes and locks. Python then waits for ever, at
+    the latest when the interpreter ends, for a process that starts while another one dies, and for
+    the rest of a result whose process was killed while it wrote it.
+    """
+
+    def submit(self, *args: Any, **options: Any) -> Future[Any]:
+        """Call a function in the process, which starts with the first call."""
+        called = super().submit(*args, **options)
+        # The process has its own end of the pipe. While the owner's is open, too, the pipe does not
+        # end with the process, and what it began to write is waited for.
+        results: Any = self._result_queue
+        results._writer.close()
+        return called
+
+    def kill(self) -> None:
+        """End the process at once."""
+        # There is no public way to it before Python 3.14.
+        for process in list((self._processes or {}).values()):
+            process.kill()
 
 
 _starting = threading.Lock()

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import multiprocessing
 import os
 import signal
+import struct
 import subprocess
 import sys
 import time
@@ -34,6 +36,12 @@ def die_once(marker: Path) -> str:
 
 def die() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
+
+
+def seconds_later(seconds: float) -> int:
+    """The process that did it."""
+    time.sleep(seconds)
+    return os.getpid()
 
 
 PREPARED: list[int] = []
@@ -96,12 +104,71 @@ async def test_a_process_that_is_killed_is_replaced_and_its_call_is_made_again(
     assert await pool.run(die_once, tmp_path / "killed") == "done"
 
 
+async def test_a_call_is_made_though_all_processes_were_killed_while_they_had_nothing_to_do() -> (
+    None
+):
+    pool = ProcessPool(2)
+    slow = asyncio.create_task(pool.run(seconds_later, 0.5))
+    for pid in {await pool.run(os.getpid), await slow}:
+        os.kill(pid, signal.SIGKILL)
+    assert await asyncio.gather(pool.run(int, "7"), pool.run(int, "8")) == [7, 8]
+    await pool.close()
+
+
 async def test_work_that_kills_its_process_each_time_is_given_up_and_other_work_goes_on(
     pool: ProcessPool,
 ) -> None:
     with pytest.raises(WorkerLost, match="ended twice"):
         await pool.run(die)
     assert await pool.run(int, "7") == 7
+
+
+def die_while_it_answers() -> None:
+    """Ends its process in the middle of its result."""
+    frame = inspect.currentframe()
+    while frame is not None and "result_queue" not in frame.f_locals:
+        frame = frame.f_back
+    assert frame is not None
+    answers = vars(frame.f_locals["result_queue"])["_writer"]
+    os.write(answers.fileno(), struct.pack("!i", 100_000) + b"the first bytes")
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+async def test_a_process_that_is_killed_while_it_writes_its_result_is_not_waited_for(
+    pool: ProcessPool,
+) -> None:
+    async with asyncio.timeout(60):
+        with pytest.raises(WorkerLost, match="ended twice"):
+            await pool.run(die_while_it_answers)
+        assert await pool.run(int, "7") == 7
+
+
+async def test_a_call_that_was_cancelled_keeps_its_process_and_no_other_until_it_is_over() -> None:
+    pool = ProcessPool(2)
+    first = await pool.run(os.getpid)
+    slow = asyncio.create_task(pool.run(time.sleep, 600))
+    await asyncio.sleep(0)
+    slow.cancel()
+    async with asyncio.timeout(60):
+        others = {await pool.run(os.getpid) for _ in range(3)}
+        await pool.close(wait=False)
+    assert len(others) == 1 and first not in others
+
+
+@pytest.mark.parametrize("wait", [True, False])
+async def test_a_pool_that_is_closed_takes_no_calls_and_refuses_those_that_wait(wait: bool) -> None:
+    pool = ProcessPool(1)
+    await pool.run(os.getpid)
+    running = asyncio.create_task(pool.run(time.sleep, 0.3 if wait else 600))
+    waiting = asyncio.create_task(pool.run(int, "7"))
+    await asyncio.sleep(0)
+    async with asyncio.timeout(60):
+        await pool.close(wait=wait)
+        with pytest.raises(WorkerLost, match="have ended"):
+            await waiting
+        with pytest.raises(WorkerLost, match="have ended"):
+            await pool.run(int, "7")
+        assert (await asyncio.gather(running, return_exceptions=True) == [None]) is wait
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the system cannot bound a process' memory")
@@ -195,6 +262,41 @@ async def test_a_pool_that_does_not_wait_ends_with_what_it_works_on() -> None:
         await pool.close(wait=False)
 
 
+KILLED = """
+import asyncio, os, signal, time
+from streams.runtime import process_pool
+
+start = process_pool._Process.start
+
+def slow_start(self):
+    start(self)
+    time.sleep(0.2)
+
+process_pool._Process.start = slow_start
+
+async def main():
+    pool = process_pool.ProcessPool(2)
+    first = await pool.run(os.getpid)
+    calls = [asyncio.create_task(pool.run(time.sleep, 600)) for _ in range(2)]
+    os.kill(first, signal.SIGTERM)
+    await asyncio.sleep(0.1)
+    for call in calls:
+        call.cancel()
+    await asyncio.gather(*calls, return_exceptions=True)
+    await pool.close(wait=False)
+    print("closed")
+
+asyncio.run(main())
+"""
+
+
+def test_an_owner_ends_though_a_process_was_killed_while_another_one_started() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", KILLED], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.stdout == "closed\n" and done.returncode == 0, done.stderr
+
+
 def in_a_daemonic_process(_: int) -> tuple[bool, int, str]:
     """Whether the work was done here, its result, and what it raised."""
 
@@ -204,9 +306,7 @@ def in_a_daemonic_process(_: int) -> tuple[bool, int, str]:
         raised = await asyncio.gather(pool.run(int, "x"), return_exceptions=True)
         result = await pool.run(fill, 1 << 20)
         await pool.close(wait=False)
-        again = await pool.run(int, "7")
-        await pool.close()
-        return here, result + again, type(raised[0]).__name__
+        return here, result, type(raised[0]).__name__
 
     return asyncio.run(work())
 
@@ -214,4 +314,4 @@ def in_a_daemonic_process(_: int) -> tuple[bool, int, str]:
 def test_in_a_process_that_may_have_no_children_a_thread_does_the_work() -> None:
     with multiprocessing.get_context("spawn").Pool(1) as daemonic:
         found = daemonic.map_async(in_a_daemonic_process, [0]).get(60)
-    assert found == [(True, (1 << 20) + 7, "ValueError")]
+    assert found == [(True, 1 << 20, "ValueError")]
