@@ -177,15 +177,16 @@ class Partition(PartitionWindows):
             if not n % LOOK_EVERY and slice_.over:
                 await slice_.rest()
             key, offset = row.key, row.offset
-            if pending and key in pending:
-                self._restores.wait(key, row)
-                continue
             slot = slots.get(key) if key is not None else None
             plain = slot is not None and row.value is not None and MARK not in row.value
             if not plain and prepared is None:
                 slice_.give_up()
-                prepared = await self._prepare(rows[n:])
+                prepared, left = await self._prepare(rows[n:], self._restores.room)
+                self._restores.put_off(rows[n:], left)
                 slot = slots.get(key) if key is not None else None
+            if pending and key in pending:
+                self._restores.wait(key, row)
+                continue
             event = prepared.pop(offset, None) if prepared else None
             event = event or read_row(None if plain else seals, row, slot.source if slot else None)
             if (

@@ -1,9 +1,9 @@
-"""Rollbacks beyond their windows, beside the flow of a partition: the conversation waits for what
-the log says, the others go on.
+"""Conversations that wait beside the flow of a partition, while the others go on: for what the log
+says, in a rollback beyond their windows, or for their windows to be loaded.
 
-While one is under way the partition's checkpoint stays before it, and the windows of others are
-ahead of the checkpoint. After a crash the records from there on are read again; a window passes
-over those it has.
+While one waits the partition's checkpoint stays before it, and the windows of others are ahead of
+the checkpoint. After a crash the records from there on are read again; a window passes over those
+it has.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from operator import attrgetter, itemgetter
@@ -28,21 +28,24 @@ _offset = attrgetter("offset")
 MOST_ROWS = 20_000
 MOST_BYTES = 16 << 20
 """Records of restoring conversations that wait in memory; those beyond are read again."""
+MOST_PUT_OFF = 400
+"""Conversations that wait for their windows: each is named in the checkpoint."""
 MOST_LEFT = 200_000
 """Records that are read again; beyond, the partition waits, too."""
 
 
 @dataclass(slots=True)
 class Restore:
-    """One rollback: its record, the record of the partition up to which all is folded, the history
-    that is being read, with the records of summaries that it puts in force ``again``, and what came
-    to the conversation since.
+    """A conversation that waits: its first record that does, the record of the partition up to
+    which all is folded, and what came to the conversation since. Where the first is a rollback, the
+    history that is being read for it, with the records of summaries that it puts in force
+    ``again``; None where the next batch goes on with it.
     """
 
     row: Row
     before: Row | None
-    history: asyncio.Future[History]
-    again: list[Raw]
+    history: asyncio.Future[History] | None = None
+    again: list[Raw] = field(default_factory=list)
     waiting: list[Row] = field(default_factory=list)
 
 
@@ -67,9 +70,7 @@ class Left:
 
 
 class Restores:
-    """The rollbacks of one partition that are under way, by the record key of their
-    conversations.
-    """
+    """The conversations of one partition that wait, by their record key."""
 
     def __init__(self, log: Log, number: int, done: Callable[[], None] | None) -> None:
         """Args: ``done`` is called when the partition can go on with what waited, be it without
@@ -97,7 +98,9 @@ class Restores:
         the records of conversations whose histories are there, or that waited in the log.
         """
         ready = await self._ready() if self.pending else {}
-        self._read = {one.row.offset: one.history for one in ready.values()}
+        self._read = {
+            one.row.offset: one.history for one in ready.values() if one.history is not None
+        }
         self._again = [raw for one in ready.values() for raw in one.again]
         mine: list[Row] = [row for one in ready.values() for row in (one.row, *one.waiting)]
         befores = [(one.row.offset, one.before) for one in ready.values()]
@@ -142,16 +145,37 @@ class Restores:
         """Begin to read the history of a rollback of ``window`` in the batch; False where nothing
         is read beside.
         """
-        at = bisect_left(self._batch, offset, key=_offset)
-        row, done = self._batch[at], self._done
+        row, before = self._with_the_one_before(offset)
+        done = self._done
         if done is None or row.key is None:
             return False
         again: list[Raw] = []
         task = asyncio.ensure_future(self._history(window, history, again))
         task.add_done_callback(partial(self._is_there, row.key, done))
-        before = self._batch[at - 1] if at else self._before
         self.pending[row.key] = Restore(row, before, task, again)
         return True
+
+    @property
+    def room(self) -> int:
+        """How many conversations a batch may put off."""
+        return 0 if self._done is None else MOST_PUT_OFF
+
+    def put_off(self, rows: Sequence[Row], names: Collection[bytes]) -> None:
+        """Have these conversations wait from their first record of these, which are the batch's:
+        for the next batch, which comes at once.
+        """
+        if not names or self._done is None:
+            return
+        for row in rows:
+            name = row.key
+            if name is not None and name in names and name not in self.pending:
+                _, before = self._with_the_one_before(row.offset)
+                self.pending[name] = Restore(row, before)
+        self._done()
+
+    def _with_the_one_before(self, offset: int) -> tuple[Row, Row | None]:
+        at = bisect_left(self._batch, offset, key=_offset)
+        return self._batch[at], self._batch[at - 1] if at else self._before
 
     async def _history(
         self, window: Window, history: Callable[[], Awaitable[History]], again: list[Raw]
@@ -167,6 +191,8 @@ class Restores:
         if key not in self.pending:
             return  # all were forgotten meanwhile, and nothing of this batch is written
         one, left = self.pending[key], self._left.get(key)
+        if row.offset == one.row.offset:
+            return  # it is the first itself
         if left is None and (self._rows >= MOST_ROWS or self._bytes >= MOST_BYTES):
             left = self._left[key] = Left(one.before)
         if left is not None and (not left.rows or left.rows[-1][0] < row.offset):
@@ -216,20 +242,26 @@ class Restores:
     def clear(self) -> None:
         """Forget all of them: their records are read again."""
         for one in self.pending.values():
-            one.history.cancel()
+            if one.history is not None:
+                one.history.cancel()
         # Not another dictionary: a batch that is being folded looks into this one.
         self.pending.clear()
         self._left.clear()
         self._rows = self._bytes = 0
 
     async def _ready(self) -> dict[bytes, Restore]:
-        """Those whose histories are there, or could not be read; they are pending no more. While
-        too much waits, one is waited for.
+        """Those that go on: their histories are there, or could not be read, or they need none.
+        They are pending no more. While too much waits, one is waited for.
         """
-        if sum(len(left.rows) for left in self._left.values()) > MOST_LEFT:
-            tasks = [restore.history for restore in self.pending.values()]
+        tasks = [one.history for one in self.pending.values() if one.history is not None]
+        much = sum(len(left.rows) for left in self._left.values()) > MOST_LEFT
+        if much and len(tasks) == len(self.pending):
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        ready = {key: one for key, one in self.pending.items() if one.history.done()}
+        ready = {
+            key: one
+            for key, one in self.pending.items()
+            if one.history is None or one.history.done()
+        }
         for key, one in ready.items():
             del self.pending[key]
             self._rows -= len(one.waiting)

@@ -46,6 +46,7 @@ from projections.window.window import Window
 from streams.log.log import Log, Row
 from streams.log.parted_fold import PartedFold
 from streams.partition.kept_folds import KEPT_FOLDS
+from streams.partition.load_parts import LoadParts
 from streams.partition.owned import Fenced, OwnedPartition
 from streams.partition.step import Read, astray, belongs, read_row
 from streams.runtime.time_slices import TimeSlices
@@ -183,20 +184,21 @@ class PartitionWindows(OwnedPartition):
         self._slots.clear()
         self._last, self._touched, self._settled = None, {}, True
 
-    async def _prepare(self, rows: Sequence[Row]) -> dict[int, Read]:
+    async def _prepare(self, rows: Sequence[Row], room: int) -> tuple[dict[int, Read], set[bytes]]:
         """Have the keys that open these records, and the windows they belong to. Most batches need
-        neither. Returns what was read for it, by offset: reading an event may take long.
+        neither. Returns what was read for it, by offset: reading an event may take long. And the
+        keys of windows that are left (:meth:`_load`).
         """
         await self.log.seals.ready(rows)
         found: dict[int, Read] = {}
-        await self._load(self._missing(rows, found))
-        return found
+        left = await self._load(self._missing(rows, found), room)
+        return found, left
 
-    def _missing(self, rows: Sequence[Row], found: dict[int, Read]) -> set[bytes]:
-        """The keys without a slot under which there is an event: what cannot be applied loads
-        nothing and makes no tenant known. What was read is in ``found``.
+    def _missing(self, rows: Sequence[Row], found: dict[int, Read]) -> dict[bytes, None]:
+        """The keys without a slot under which there is an event, in the order of the log: what
+        cannot be applied loads nothing and makes no tenant known. What was read is in ``found``.
         """
-        missing: set[bytes] = set()
+        missing: dict[bytes, None] = {}
         for row in rows:
             if (
                 row.key is not None
@@ -207,19 +209,27 @@ class PartitionWindows(OwnedPartition):
             ):
                 found[row.offset] = event = read_row(self.log.seals, row)
                 if belongs(event):
-                    missing.add(row.key)
+                    missing[row.key] = None
         return missing
 
-    async def _load(self, names: set[bytes]) -> None:
-        """Have a slot for each of these records' keys that is one."""
+    async def _load(self, names: Iterable[bytes], room: int = 0) -> set[bytes]:
+        """Have a slot for each of these records' keys that is one. What takes too long may leave
+        ``room`` of them for later, and returns them.
+        """
         keys = {
             name: key
-            for name in sorted(names - self._slots.keys())
-            if (key := parse_key(name)) is not None
+            for name in names
+            if name not in self._slots and (key := parse_key(name)) is not None
         }
         if not keys:
-            return
+            return set()
         await self.known({key.tenant for key in keys.values()})
+        parts = LoadParts(keys, room)
+        for part in parts:
+            await self._load_now({name: keys[name] for name in part})
+        return set(parts.left)
+
+    async def _load_now(self, keys: Mapping[bytes, Key]) -> None:
         wanted = list(keys.values())
         checkpoint, stored = await self.store.reader.read(self.generation, self.number, wanted)
         self.check_loaded(checkpoint)
@@ -343,7 +353,7 @@ class PartitionWindows(OwnedPartition):
     async def due_windows(self, keys: Iterable[Key]) -> list[Window]:
         """Those of these conversations' windows that are due for a summary."""
         names = [str(key).encode() for key in keys]
-        await self._load(set(names))
+        await self._load(names)
         windows = [self._slots[name].window for name in names]
         self._evict()
         return [

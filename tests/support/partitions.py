@@ -125,6 +125,12 @@ class Parts:
             for k, s in zip(self.keys, stored, strict=True)
         ]
 
+    async def stored(self) -> Checkpoint:
+        """The checkpoint in the store."""
+        found = await self.store.checkpoint(self.generation, NUMBER)
+        assert found is not None
+        return found
+
     async def windows(self) -> list[Window]:
         stored = (await self.store.reader.read(self.generation, NUMBER, self.keys))[1]
         return [

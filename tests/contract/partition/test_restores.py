@@ -20,7 +20,7 @@ from projections.window.window import Window
 from streams.log import rollback_history
 from streams.log.log import Log, Raw
 from streams.log.rollback_history import Copies, fetch_needed, takes_long
-from streams.partition import restores
+from streams.partition import load_parts, restores
 from streams.partition.owned import Fenced
 from streams.partition.partition import Partition
 from streams.partition.step import belongs, read_row
@@ -206,9 +206,12 @@ async def test_others_are_folded_while_many_large_texts_are_read_for_a_summary(
     "long_texts", [-1, pytest.param(rollback_history.LONG_TEXTS, marks=pytest.mark.long)]
 )
 @pytest.mark.parametrize("in_memory", [3, pytest.param(restores.MOST_ROWS, marks=pytest.mark.long)])
+@pytest.mark.parametrize("cold", [False, True])
 async def test_whatever_comes_when_the_windows_and_the_effects_are_the_replays(
-    parts: Parts, monkeypatch: pytest.MonkeyPatch, in_memory: int, long_texts: int
+    parts: Parts, monkeypatch: pytest.MonkeyPatch, in_memory: int, long_texts: int, cold: bool
 ) -> None:
+    if cold:
+        load_as_few_as_possible(monkeypatch)
     monkeypatch.setattr(restores, "MOST_ROWS", in_memory)
     monkeypatch.setattr(rollback_history, "LONG_TEXTS", long_texts)
     monkeypatch.setattr(window_copies, "EVERY", 5)
@@ -233,6 +236,61 @@ async def test_whatever_comes_when_the_windows_and_the_effects_are_the_replays(
         assert set(owner.sink.accepted) == set(plain.accepted), f"seed {seed}"
     assert restored > 0
     assert copies > 0
+
+
+async def test_others_do_not_wait_for_windows_that_take_long_to_load(
+    parts: Parts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    load_as_few_as_possible(monkeypatch)
+    talks = Talks(random.Random(1), NUMBER, parts.keys, await parts.begin())
+    one, other, third = parts.keys
+    for key in parts.keys:
+        talks.say(key, events.Message("user", "before"))
+    late = talks.next_offset
+    for key in (one, other, third, one):
+        talks.say(key, events.Message("user", "later"))
+    raws = await parts.put(talks.rows)
+    last = raws[-1].position.offset
+    first = Owner(parts, Checkpoint(offset=parts.first - 1))
+    await first.partition.process(raws[:3])
+    await first.drain()
+    owner = Owner(parts, await parts.stored())
+    await owner.partition.process(raws[3:])
+    stored = await parts.stored()
+    assert (stored.offset, stored.ahead) == (late, last) and owner.ready.is_set()
+    assert stored.rollbacks == ((str(other), late + 1), (str(third), late + 2))
+    windows = {window.key: window for window in await parts.windows()}
+    assert windows[one].meta.position == last
+    await _check_claims(parts, raws)
+    # Each batch goes on with one of them at least.
+    await owner.partition.process([])
+    assert (await parts.stored()).rollbacks == ((str(third), late + 2),)
+    await owner.partition.process([])
+    assert await parts.images() == parts.expected(talks)
+    assert (await parts.stored()).offset == last and not owner.partition.restoring
+
+
+async def test_what_waits_for_its_window_waits_for_a_bounded_number_of_batches(
+    parts: Parts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many conversations come: no more are named in the checkpoint than may be."""
+    load_as_few_as_possible(monkeypatch)
+    monkeypatch.setattr(restores, "MOST_PUT_OFF", 1)
+    talks = Talks(random.Random(1), NUMBER, parts.keys, await parts.begin())
+    for key in parts.keys * 3:
+        talks.say(key, events.Message("user", "hello"))
+    raws = await parts.put(talks.rows)
+    owner = Owner(parts, Checkpoint(offset=parts.first - 1))
+    await owner.partition.process(raws)
+    assert [name for name, _ in (await parts.stored()).rollbacks] == [str(parts.keys[-1])]
+    await owner.partition.process([])
+    assert await parts.images() == parts.expected(talks)
+
+
+def load_as_few_as_possible(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each batch puts off all but the first window that it has to load."""
+    monkeypatch.setattr(load_parts, "SECONDS", 0.0)
+    monkeypatch.setattr(load_parts, "FIRST", 1)
 
 
 async def test_others_go_on_however_much_waits_for_a_conversation(

@@ -4,6 +4,7 @@ got lost.
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
@@ -228,6 +229,30 @@ async def test_more_timers_than_one_round_takes_ring_in_the_next_ones(
         await fire_timers(place.partition, now)
         assert len(await place.said()) == n
     assert {raw.key for raw in await place.said()} == {str(key).encode() for key in keys}
+
+
+async def test_what_is_folded_has_its_turn_between_timers_that_ring_together(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(timers, "FIRST", 1)
+    monkeypatch.setattr(timers, "LONG", 0.0)
+    for key in await place.begin(*"abcde"):
+        place.talks.say(key, events.Suspension("s1", "approval", expires_at="2020-01-01T00:00:00Z"))
+    await place.fold()
+    partition, now = place.partition, place.raws[-1].timestamp
+    seen: set[int] = set()
+    async with asyncio.timeout(60):
+        async with partition.turn:
+            ringing = asyncio.create_task(fire_timers(partition, now))
+            await asyncio.sleep(0)
+        while not ringing.done():
+            async with partition.turn:
+                await asyncio.sleep(0)
+                left = await partition.store.timers(partition.generation, NUMBER, now, 10)
+            seen.add(len(left))
+        await ringing
+    assert seen & {1, 2, 3, 4}
+    assert len(await place.said()) == 5
 
 
 async def test_a_conversation_in_a_partition_that_is_not_its_own_is_left_alone(
