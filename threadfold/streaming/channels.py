@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from contextlib import suppress
 
-from projections.errors import RedisUnavailable
+from projections.errors import RedisUnavailable, WaitTimedOut
 from projections.fold.apply import id_hash_of
 from projections.names import Key, partition_of
 from projections.window.recent_ids import RecentIds
@@ -18,10 +19,10 @@ from threadfold.service.conversations import ConversationService
 from threadfold.streaming.catchup import SCAN
 from threadfold.streaming.channel import Channel, OnMessage, OnRollback
 from threadfold.streaming.decoding import decode_record
-from threadfold.streaming.partial_end import ending_events
 from threadfold.streaming.partial_store import PartialStore, parse_message
 from threadfold.streaming.pubsub import PubSub
 from threadfold.streaming.tail import Tail
+from threadfold.streaming.text_endings import TextEndings
 from threadfold.streaming.windows import AGAIN, Windows
 
 logger = logging.getLogger(__name__)
@@ -40,6 +41,7 @@ class Channels:
         backend: ConversationService,
         store: PartialStore,
         windows: Windows,
+        endings: TextEndings,
         on_message: OnMessage,
         on_rollback: OnRollback,
     ) -> None:
@@ -53,6 +55,7 @@ class Channels:
         self._backend = backend
         self._store = store
         self._windows = windows
+        self._endings = endings
         self._on_message = on_message
         self._on_rollback = on_rollback
         self._pubsub = PubSub(
@@ -163,13 +166,13 @@ class Channels:
         text = await self._store.read(channel.key)
         if text is None:
             return
-        ended = {}
+        ending = None
         if text.since < first:
-            ended = await ending_events(
-                self._backend.log, self._windows, channel.partition, {channel.key: text}
-            )
-        if channel.key in ended and ended[channel.key].offset < first:
-            channel.partial.message(ended[channel.key].offset, "complete")
+            # Where that is not known soon it is shown; who ends it looks again.
+            with suppress(WaitTimedOut):
+                ending = await self._endings.find(channel.key, text, 0)
+        if ending is not None and ending.offset < first:
+            channel.partial.message(ending.offset, "complete")
         else:
             channel.on_stored_text(*text)
 

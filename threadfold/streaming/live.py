@@ -25,6 +25,7 @@ from threadfold.streaming.sse_event import SseEvent
 from threadfold.streaming.subscription import Joined, Subscription
 from threadfold.streaming.summaries import Summaries, SummariesSubscription
 from threadfold.streaming.sweeper import Sweeper
+from threadfold.streaming.text_endings import TextEndings
 from threadfold.streaming.unsent import OnTurn, TenantStreams
 from threadfold.streaming.windows import Windows
 
@@ -66,18 +67,22 @@ class Live:
         timeout = backend.settings.partial_timeout
         self._windows = Windows(backend)
         self.store = PartialStore(backend.settings.redis, backend.settings.topic_prefix, timeout)
+        self.endings = TextEndings(backend, self._windows)
         self.channels = Channels(
             backend,
             self.store,
             self._windows,
+            self.endings,
             lambda *text: self.partials.on_message(*text),
             lambda *at: self.partials.on_rollback(*at),
         )
-        self.partials = Partials(backend, self.store, self._windows, self.channels, timeout)
+        self.partials = Partials(
+            backend, self.store, self._windows, self.channels, self.endings, timeout
+        )
         self.sweeper = Sweeper(
             self.store,
             self.partials,
-            backend.log,
+            self.endings,
             every=max(0.1, min(2.0, timeout / 6)),
             claim=backend.settings.append_timeout + 10.0,
         )

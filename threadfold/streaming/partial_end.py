@@ -4,20 +4,16 @@ or an erasure.
 
 from __future__ import annotations
 
-import asyncio
 import re
-from collections.abc import Mapping
 from hashlib import sha256
 from typing import NamedTuple
 
 from projections.errors import InvalidPosition
+from projections.events.types import AnyEvent, ErasedEvent, MessageEvent
 from projections.fold.apply import id_hash_of
 from projections.names import Key, parse_position
 from projections.window.recent_ids import RecentIds
-from streams.log.log import Log
-from threadfold.streaming.decoding import decode_record
 from threadfold.streaming.partial_store import Text
-from threadfold.streaming.windows import Windows
 
 _KEPT = re.compile(r"partial-[0-9a-f]{32}")
 
@@ -36,11 +32,23 @@ def ends_text(id: str, key: Key, turn: str, since: int) -> bool:  # noqa: A002
     return _KEPT.fullmatch(id) is None or id == kept_id(key, turn, since)
 
 
+def is_end(event: AnyEvent, key: Key, text: Text) -> bool:
+    """Whether an event of the conversation that came after the text began ends it, be it that it is
+    a message or an erasure.
+    """
+    if type(event) is MessageEvent:
+        return event.data.role == "assistant" and ends_text(event.id, key, text.turn, text.since)
+    return type(event) is ErasedEvent
+
+
 class Ending(NamedTuple):
-    """What ended a text, and whether it is a rollback to before its beginning."""
+    """What ended a text: a message (or an erasure); or ``rollback``: one to before its beginning;
+    or ``unknown``: so much came since that it is not known any more, and it passes for ended.
+    """
 
     offset: int
     rollback: bool = False
+    unknown: bool = False
 
 
 class Rollback(NamedTuple):
@@ -62,42 +70,3 @@ class Rollback(NamedTuple):
         except InvalidPosition:
             named = ids.find(id_hash_of(self.to))
             return named is None or named.offset < since
-
-
-async def ending_events(
-    log: Log, windows: Windows, partition: int, texts: Mapping[Key, Text]
-) -> dict[Key, Ending]:
-    """What has ended each of these texts, if anything has: the last message (or erasure) that ends
-    it, or a rollback before all of them.
-
-    Args:
-        texts: texts in progress of conversations of this partition.
-
-    Raises:
-        KafkaUnavailable: the log cannot be read now.
-    """
-    names = {str(key).encode(): key for key in texts}
-    found: dict[Key, Ending] = {}
-    rollbacks: dict[Key, list[Rollback]] = {}
-    end = (await log.end_offsets())[partition]
-    async for raw in log.scan(partition, min(text.since for text in texts.values()), end - 1):
-        key = names.get(raw.key or b"")
-        if key is None or raw.offset < texts[key].since:
-            continue
-        record = decode_record(raw, partition, key, log.seals)
-        if record is None:
-            continue
-        if record.back_to is not None and key not in found:
-            rollback = Rollback(raw.offset, record.id, record.back_to)
-            rollbacks.setdefault(key, []).append(rollback)
-        elif record.last or (
-            record.ends is not None and ends_text(record.id, key, texts[key].turn, texts[key].since)
-        ):
-            found[key] = Ending(raw.offset)
-    lasts = [windows.recent_ids(key, seen[-1].offset) for key, seen in rollbacks.items()]
-    for (key, seen), ids in zip(rollbacks.items(), await asyncio.gather(*lasts), strict=True):
-        for rollback in seen:
-            if rollback.goes_before(texts[key].since, ids):
-                found[key] = Ending(rollback.offset, rollback=True)
-                break
-    return found

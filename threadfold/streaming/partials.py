@@ -13,7 +13,7 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -35,9 +35,10 @@ from threadfold.service.append_result import Appended
 from threadfold.service.conversations import ConversationService
 from threadfold.streaming.channel import Channel
 from threadfold.streaming.channels import Channels
-from threadfold.streaming.partial_end import Ending, Rollback, ending_events, ends_text, kept_id
+from threadfold.streaming.partial_end import Ending, Rollback, ends_text, kept_id
 from threadfold.streaming.partial_repeats import whole_delta
 from threadfold.streaming.partial_store import MOST_TEXT, PartialStore, Text, Verdict
+from threadfold.streaming.text_endings import TextEndings
 from threadfold.streaming.windows import Windows
 
 logger = logging.getLogger(__name__)
@@ -47,9 +48,12 @@ CLOSING = 0.1
 WITHOUT = frozenset({"begin", "gap", "other"})
 """Verdicts where no text of the turn is stored."""
 BEGINNINGS, ENDINGS = 8, 2
-"""Texts of a tenant that its requests begin, and end because another turn's begins, at a time. Each
-takes several calls of Redis and Kafka: many at once held up other tenants by 100 ms.
+"""Texts of a tenant that its requests begin, and of which it is found out whether they have ended,
+at a time. Each takes several calls of Redis and Kafka: many at once held up other tenants by
+100 ms.
 """
+PATIENCE = 10.0
+"""Seconds for which a request waits for its tenant's turn to do so; then it is refused."""
 MOST_TEXTS = 64 << 20
 """Bytes of a tenant's texts in progress that are written through this process."""
 _MESSAGE = full_type("message")
@@ -95,6 +99,7 @@ class Partials:
         store: PartialStore,
         windows: Windows,
         channels: Channels,
+        endings: TextEndings,
         timeout: float,
     ) -> None:
         self._backend = backend
@@ -102,7 +107,9 @@ class Partials:
         self._windows = windows
         self._channels = channels
         self._timeout = timeout
-        self._beginnings, self._endings = KeyedLimit(BEGINNINGS), KeyedLimit(ENDINGS)
+        self._endings = endings
+        self._beginnings = KeyedLimit(BEGINNINGS)
+        self._turns_to_end = KeyedLimit(ENDINGS, PATIENCE)
         self._writing: dict[Key, Writing] = {}
         self._sizes = Counter[str]()
         """Bytes of texts in progress by tenant."""
@@ -123,7 +130,7 @@ class Partials:
             RequestTooLarge: the text would be over 1 MiB.
             QuotaExceeded: the tenant's texts would be over 64 MiB.
             Erased: the conversation was erased.
-            RedisUnavailable, KafkaUnavailable, Healing: try again later.
+            RedisUnavailable, KafkaUnavailable, Healing, WaitTimedOut, Overloaded: try again later.
         """
         self._check_size(key, delta)
         since: int | None = None
@@ -144,7 +151,7 @@ class Partials:
                     async with self._beginnings.of(key.tenant):
                         since = await self._beginning(key)
                 case "other":
-                    async with self._endings.of(key.tenant):
+                    async with self._turns_to_end.of(key.tenant):
                         await self.finish(key, text=(verdict.turn, verdict.since), superseded=True)
                     since = None  # this text begins behind the message that the other one became
                 case "closing":
@@ -196,21 +203,15 @@ class Partials:
         """
         closed = await self._store.close(key, text=text, superseded=superseded)
         if closed is not None:
-            partition = partition_of(key, self._backend.log.partitions)
-            await self.settle(key, closed, await self.ended(partition, {key: closed}))
+            await self.settle(key, closed, await self._endings.find(key, closed))
 
-    async def ended(self, partition: int, texts: Mapping[Key, Text]) -> dict[Key, Ending]:
-        """What has ended these texts of a partition (``ending_events``)."""
-        return await ending_events(self._backend.log, self._windows, partition, texts)
-
-    async def settle(self, key: Key, closed: Text, ended: Mapping[Key, Ending]) -> None:
+    async def settle(self, key: Key, closed: Text, ending: Ending | None) -> None:
         """Append a closed text as a message, unless it has one already or is empty; then delete it.
 
         Args:
-            ended: what has ended these conversations' texts, if anything has (:meth:`ended`).
+            ending: what has ended it, if anything has (``TextEndings.find``).
         """
         self._over(key, closed.turn, closed.since)
-        ending = ended.get(key)
         keep = ending is None and bool(closed.text)
         if keep:
             flat = {
@@ -229,7 +230,7 @@ class Partials:
                     raise
                 logger.warning("the text in progress of %s cannot become a message: %s", key, error)
                 keep = False
-        dropped = ending is None and not keep
+        dropped = not keep if ending is None else ending.unknown
         if ending is not None and ending.rollback:
             # Its writer may not know: it would begin the text anew, after the rollback.
             await self._store.close(key, text=(closed.turn, closed.since), superseded=True)
@@ -318,10 +319,11 @@ class Partials:
         if delta.startswith(stored):
             return offset + len(stored), delta[len(stored) :]
         if offset == 0:
-            ended = await self.ended(partition_of(key, self._backend.log.partitions), {key: text})
-            if key in ended:
-                await self.settle(key, text, ended)
-                return 0, delta
+            async with self._turns_to_end.of(key.tenant):
+                ending = await self._endings.find(key, text)
+                if ending is not None:
+                    await self.settle(key, text, ending)
+                    return 0, delta
         raise _conflict(turn, f"another text is stored at offset {offset}", len(text.text))
 
     async def _end(self, key: Key, turn: str, since: int) -> None:
@@ -335,7 +337,7 @@ class Partials:
             partition = partition_of(key, self._backend.log.partitions)
             await self._windows.reach(key, Position(partition, offset))
             if rollback.goes_before(text.since, await self._windows.recent_ids(key, offset)):
-                await self.settle(key, text, {key: Ending(offset, rollback=True)})
+                await self.settle(key, text, Ending(offset, rollback=True))
 
     def _in_background(self, key: Key, work: Callable[..., Awaitable[None]], *args: Any) -> None:
         async def end() -> None:

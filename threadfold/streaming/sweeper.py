@@ -9,18 +9,22 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Sequence
+from functools import partial
 
 from projections.errors import ThreadfoldError
-from projections.names import Key, partition_of
-from streams.log.log import Log
-from streams.runtime.tasks import end_tasks
-from threadfold.streaming.partial_store import PartialStore, Text
+from projections.names import Key
+from streams.runtime.tasks import end_tasks, some_at_a_time
+from threadfold.streaming.partial_store import PartialStore
 from threadfold.streaming.partials import Partials
+from threadfold.streaming.text_endings import TextEndings
 
 logger = logging.getLogger(__name__)
 AT_ONCE = 16
-"""Texts that are held in memory at once, of up to 1 MiB each."""
+"""Tenants whose texts are ended at once; of each one text is in memory, of up to 1 MiB."""
+PATIENCE = 1.0
+"""Seconds for which a window is waited for that is far behind the log."""
 
 
 class Sweeper:
@@ -29,11 +33,17 @@ class Sweeper:
     """
 
     def __init__(
-        self, store: PartialStore, partials: Partials, log: Log, *, every: float, claim: float
+        self,
+        store: PartialStore,
+        partials: Partials,
+        endings: TextEndings,
+        *,
+        every: float,
+        claim: float,
     ) -> None:
         self._store = store
         self._partials = partials
-        self._log = log
+        self._endings = endings
         self._every = every
         self._claim = claim
         self._task: asyncio.Task[None] | None = None
@@ -57,21 +67,31 @@ class Sweeper:
                 logger.exception("texts in progress cannot be swept now")
 
     async def sweep(self) -> int:
-        """Sweep once; returns how many texts were ended."""
-        claimed, ended = await self._store.claim(self._claim), 0
-        for begin in range(0, len(claimed), AT_ONCE):
-            ended += await self._end(claimed[begin : begin + AT_ONCE])
+        """Sweep once; returns how many texts were ended. Each tenant's are ended one after the
+        other, beside other tenants'. What is left when the claims end is claimed again.
+        """
+        over = time.monotonic() + self._claim
+        claimed: dict[str, list[tuple[Key, int]]] = {}
+        for key, until in await self._store.claim(self._claim):
+            claimed.setdefault(key.tenant, []).append((key, until))
+        parts = [partial(self._end, texts, over) for texts in claimed.values()]
+        return sum(await some_at_a_time(AT_ONCE, parts))
+
+    async def _end(self, claimed: Sequence[tuple[Key, int]], over: float) -> int:
+        ended = 0
+        for key, until in claimed:
+            if time.monotonic() >= over:
+                break
+            try:
+                ended += await self._end_one(key, until)
+            except ThreadfoldError as error:
+                # It is tried again when its claim has ended. Others' are ended although it is not.
+                logger.warning("the text in progress of %s cannot be ended now: %s", key, error)
         return ended
 
-    async def _end(self, claimed: Sequence[tuple[Key, int]]) -> int:
-        closed: dict[int, dict[Key, Text]] = {}
-        for key, until in claimed:
-            text = await self._store.close(key, claimed=until)
-            if text is not None:
-                closed.setdefault(partition_of(key, self._log.partitions), {})[key] = text
-        for partition, texts in closed.items():
-            # One scan of the log for all texts of a partition.
-            ended = await self._partials.ended(partition, texts)
-            for key, text in texts.items():
-                await self._partials.settle(key, text, ended)
-        return sum(map(len, closed.values()))
+    async def _end_one(self, key: Key, claimed: int) -> bool:
+        text = await self._store.close(key, claimed=claimed)
+        if text is None:
+            return False
+        await self._partials.settle(key, text, await self._endings.find(key, text, PATIENCE))
+        return True

@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
-from projections.names import make_key, partition_of
+from projections.names import make_key
 from tests.support.stream_pair import Pair, history, piece, say
 from tests.support.streaming import subscribed
 from tests.support.worker import until
+from threadfold.streaming.partial_end import Ending
 from threadfold.streaming.partial_repeats import EndedText, whole_delta
 from threadfold.streaming.partial_store import PartialStore, Text
 
@@ -124,15 +125,14 @@ async def test_a_rollback_to_behind_the_beginning_or_one_that_is_refused_ends_no
 ) -> None:
     live, key = pair.a.app.state.live, make_key("acme", "kept")
     (asked,) = await pair.append("kept", say("question"), wait=True)
-    partition = partition_of(key, live.backend.log.partitions)
     text = Text("t", int(asked.split("-")[1]) + 1, "answer")
     (behind, *_) = await pair.append("kept", say("hurry", id="kept-2"), say("up"), wait=True)
     for to in ("kept-2", behind, "nobody"):
         await pair.append("kept", rollback(to), wait=True)
-    assert await live.partials.ended(partition, {key: text}) == {}
+    assert await live.endings.find(key, text) is None
     (at,) = await pair.append("kept", rollback(asked), wait=True)
-    (ending,) = (await live.partials.ended(partition, {key: text})).values()
-    assert (ending.offset, ending.rollback) == (int(at.split("-")[1]), True)
+    ending = await live.endings.find(key, text)
+    assert ending == Ending(int(at.split("-")[1]), rollback=True)
 
 
 @pytest.mark.parametrize("joins", [True, False])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping
 from typing import Any
 
 import httpx
@@ -12,15 +11,14 @@ import pytest
 
 from projections.errors import Erased, KafkaUnavailable
 from projections.names import Key, make_key, partition_of
-from streams.log.log import Log
 from tests.support.stream_pair import Pair, history, piece, post, say
 from tests.support.streaming import Subscriber, serving, subscribed
 from tests.support.worker import until
 from threadfold.streaming import partials
-from threadfold.streaming.partial_end import Ending, ending_events, kept_id
+from threadfold.streaming.partial_end import Ending, kept_id
 from threadfold.streaming.partial_store import Text
 from threadfold.streaming.sweeper import Sweeper
-from threadfold.streaming.windows import Windows
+from threadfold.streaming.text_endings import TextEndings
 
 
 def heard(subscriber: Subscriber) -> str:
@@ -172,8 +170,8 @@ async def test_a_gateway_that_dies_leaves_its_text_to_the_other_and_two_that_end
     if text is not None:
         # The same text ended by two at once: the second's message is a duplicate by its id.
         await asyncio.gather(
-            live.partials.settle(key, text, {}),
-            pair.b.app.state.live.partials.settle(key, text, {}),
+            live.partials.settle(key, text, None),
+            pair.b.app.state.live.partials.settle(key, text, None),
         )
 
     async def kept() -> bool:
@@ -196,12 +194,13 @@ async def test_a_claim_of_a_gateway_that_died_is_made_again_and_what_it_did_is_n
     class Dying:
         """Ends as a process would that is killed after it appended the message."""
 
-        ended = staticmethod(live.partials.ended)
+        killed = False
 
-        async def settle(self, at: Any, closed: Any, ended: Any) -> None:
+        async def settle(self, at: Any, closed: Any, ending: Any) -> None:
             await live.backend.append(
                 at.tenant, [(at.conversation, say(closed.text, "assistant", status="interrupted"))]
             )
+            self.killed = True
             raise KafkaUnavailable("killed")
 
     gateways = (live, pair.b.app.state.live)
@@ -211,17 +210,15 @@ async def test_a_claim_of_a_gateway_that_died_is_made_again_and_what_it_did_is_n
         # Nobody else sees this text, or its message: what ends it is the sweeper's own work.
         end = (await live.backend.log.end_offsets())[partition_of(key, 4)]
         assert (await live.store.append(key, "t", "kept once", None, end)).name == "ok"
-        first = Sweeper(live.store, Dying(), live.backend.log, every=1, claim=0.3)  # type: ignore[arg-type]
+        dying = Dying()
+        first = Sweeper(live.store, dying, live.endings, every=1, claim=0.3)  # type: ignore[arg-type]
 
         async def died() -> bool:
-            try:
-                await first.sweep()
-            except KafkaUnavailable:
-                return True
-            return False
+            assert await first.sweep() == 0
+            return dying.killed
 
         await until(died)
-        second = Sweeper(live.store, live.partials, live.backend.log, every=1, claim=5)
+        second = Sweeper(live.store, live.partials, live.endings, every=1, claim=5)
         await until(second.sweep)
     finally:
         for running in gateways:
@@ -354,14 +351,13 @@ async def test_of_texts_that_later_turns_end_a_tenant_has_two_under_way_and_othe
     looking: list[str] = []
     go = asyncio.Event()
 
-    async def held(
-        log: Log, windows: Windows, partition: int, texts: Mapping[Key, Text]
-    ) -> dict[Key, Ending]:
-        (key,) = texts
+    find = TextEndings.find
+
+    async def held(self: TextEndings, key: Key, text: Text, patience: float = 1.0) -> Ending | None:
         if key.conversation.startswith("superseded-") and key.tenant == "acme":
             looking.append(key.conversation)
             await go.wait()
-        return await ending_events(log, windows, partition, texts)
+        return await find(self, key, text, patience)
 
     async def two_look() -> bool:
         return len(looking) == partials.ENDINGS
@@ -369,7 +365,7 @@ async def test_of_texts_that_later_turns_end_a_tenant_has_two_under_way_and_othe
     names = [f"superseded-{i}" for i in range(6)]
     for name in names:
         assert (await piece(pair, name, "one", "half a sen")).status_code == 202
-    monkeypatch.setattr(partials, "ending_events", held)
+    monkeypatch.setattr(TextEndings, "find", held)
     rest = asyncio.gather(*(piece(pair, name, "two", "Anew") for name in names))
     await until(two_look)
     for turn in ("one", "two"):  # the rival's second turn ends its first

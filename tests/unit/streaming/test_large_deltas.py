@@ -25,7 +25,7 @@ class StoreWithout:
 
 async def test_redis_is_not_sent_a_delta_that_no_text_has_room_for() -> None:
     store, elsewhere = StoreWithout(), Any
-    partials = Partials(elsewhere, store, elsewhere, elsewhere, 1.0)  # type: ignore[arg-type]
+    partials = Partials(elsewhere, store, elsewhere, elsewhere, elsewhere, 1.0)  # type: ignore[arg-type]
     for size in (MOST_TEXT, MOST_TEXT + 1):
         with pytest.raises(RequestTooLarge, match="over the limit of 1048576 bytes"):
             await partials.post(make_key("acme", "c1"), "t", "a" * size, None)
