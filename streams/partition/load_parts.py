@@ -9,9 +9,9 @@ from operator import itemgetter
 
 from projections.names import Key
 
-SECONDS = 0.1
+SECONDS = 0.04
 """How long a batch loads windows: one of 2,000 short messages takes 4 ms."""
-FIRST = 8
+FIRST = 4
 """Windows that are loaded together at first; more of those that take less."""
 
 
