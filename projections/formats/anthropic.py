@@ -1,8 +1,9 @@
 """Anthropic's Messages format, converted from a render in OpenAI's: ``system`` apart, user and
 assistant in turns, unique ``tool_use`` ids.
 
-The render's bodies are the source, so both formats say the same and obey the same limits; only the
-common format is joined from stored bytes (``projections.window.bodies``).
+The render's bodies are the source, so both formats say the same and obey the same limits. Only
+images and files of tools' results are sent here and not there (``Render.attached``). The common
+format alone is joined from stored bytes (``projections.window.bodies``).
 """
 
 from __future__ import annotations
@@ -50,13 +51,15 @@ class Source(NamedTuple):
 
     ``reasoning`` are its reasoning parts; ``names`` the names for its calls' ids, which are the
     same in every render; ``error`` says that a result is one, ``said`` that somebody said it: its
-    text may look like a summary, and is none.
+    text may look like a summary, and is none. ``parts`` are the content of a result that has images
+    or files, with these.
     """
 
     reasoning: tuple[dict[str, Any], ...] = ()
     names: tuple[str, ...] = ()
     error: bool = False
     said: bool = False
+    parts: Sequence[dict[str, Any]] = ()
 
 
 def sources_of(window: Window, render: Render) -> list[Source]:
@@ -81,6 +84,9 @@ def sources_of(window: Window, render: Render) -> list[Source]:
         found[entry.offset] = Source(
             reasoning, tuple(names[i] for i in shown), entry.error, said=True
         )
+    for offset, body in render.attached.items():
+        parts = msgspec.json.decode(body)["content"]
+        found[offset] = found.get(offset, Source())._replace(parts=parts)
     return [found.get(offset, Source()) for offset in render.offsets] or [Source()] * len(
         render.bodies
     )
@@ -95,7 +101,7 @@ def to_anthropic(
     text, in their order. Results stand in the user's message right after their calls. Each
     ``tool_use`` id is unique: without ``sources`` one that was used before is numbered (``ID-2``,
     ``ID-3``, ...). Reasoning goes back with its signature where this provider made it, and where it
-    may stand: first in a message.
+    may stand: first in a message, and not alone.
     """
     system: list[str] = []
     turns = _Turns()
@@ -104,17 +110,14 @@ def to_anthropic(
         if role in ("system", "developer") or _is_summary(message, source, turns):
             system.append(_plain(content))
         elif role == "tool":
-            turns.add("user", [turns.result(message, source.error)])
+            turns.add("user", [turns.result(message, source)])
         elif role == "assistant":
             thoughts = _thoughts(source.reasoning) if turns.begins("assistant") else []
-            turns.add(
-                "assistant",
-                [
-                    *thoughts,
-                    *_blocks(content),
-                    *turns.calls(message.get("tool_calls") or [], source.names),
-                ],
-            )
+            calls = turns.calls(message.get("tool_calls") or [], source.names)
+            said = [*_blocks(content), *calls]
+            if thoughts and not said:
+                said = [_text(EMPTY)]  # Anthropic refuses a message that ends with thinking
+            turns.add("assistant", [*thoughts, *said])
         else:
             named = f"{message['name']}: " if message.get("name") else ""
             turns.add("user", _blocks(content, named))
@@ -172,16 +175,18 @@ class _Turns:
             )
         return blocks
 
-    def result(self, message: dict[str, Any], error: bool) -> dict[str, Any]:
+    def result(self, message: dict[str, Any], source: Source) -> dict[str, Any]:
         """The ``tool_result`` block of a result, under the new name of its call."""
         names = self.waiting.get(message["tool_call_id"]) or [
             _NOT_ID.sub("_", message["tool_call_id"])
         ]
-        content = _blocks(message.get("content"))
-        if error and not content:
-            content = [_text(EMPTY)]  # Anthropic refuses an error without content
+        given = message.get("content")
+        # Anthropic takes nothing but text in an error, and refuses one without content.
+        content = _blocks(given if source.error else source.parts or given)
+        if source.error and not content:
+            content = [_text(EMPTY)]
         block = {"type": "tool_result", "tool_use_id": names.pop(0), "content": content}
-        return {**block, "is_error": True} if error else block
+        return {**block, "is_error": True} if source.error else block
 
     def _fresh(self, call_id: str) -> str:
         base = _NOT_ID.sub("_", call_id)[:60] or "call"

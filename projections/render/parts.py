@@ -24,7 +24,8 @@ class Render:
 
     ``offsets`` tell for each body whose event it is, -1 for none's (a summary, a stub, a synthetic
     answer). ``made`` are the steps of the trace that were made for this render, and not by the fold
-    before; ``omitted`` is what one of its lines names.
+    before; ``omitted`` is what one of its lines names. ``attached`` are by offset the results that
+    have images and files, with these: in ``bodies`` words stand for them.
     """
 
     bodies: list[bytes]
@@ -33,6 +34,7 @@ class Render:
     offsets: list[int] = field(default_factory=list)
     made: list[Step] = field(default_factory=list)
     omitted: Omitted | None = None
+    attached: dict[int, bytes] = field(default_factory=dict)
 
     @property
     def messages(self) -> bytes:
@@ -107,14 +109,15 @@ class Parts:
     def rendered(self, trace: list[Step]) -> Render:
         """The render as the parts stand now."""
         bodies = [(text_only(body), offset) for body, _, offset in self.system]
+        attached: dict[int, bytes] = {}
         if self.summary is not None:
             bodies.append((self.summary, -1))
         for pin in self.pins:
-            bodies += [(pin.call, -1), (text_only(pin.result), pin.offset)]
+            bodies += [(pin.call, -1), _in_words(pin.result, pin.offset, attached)]
         if self.stub:
             bodies.append((omitted_line(self.stub, self.window.partition), -1))
         for group in self.groups:
-            bodies += self._bodies(group)
+            bodies += self._bodies(group, attached)
         if self.closing:
             bodies.append((self.closing, -1))
         return Render(
@@ -123,19 +126,28 @@ class Parts:
             trace,
             [offset for _, offset in bodies],
             omitted=self.stub,
+            attached=attached,
         )
 
-    def _bodies(self, group: Group) -> list[tuple[bytes, int]]:
+    def _bodies(self, group: Group, attached: dict[int, bytes]) -> list[tuple[bytes, int]]:
         head = group.head
         found = [(head.body if head.kind == Kind.USER else text_only(head.body), head.offset)]
         for i in group.shown_calls():
             result = group.results.get(i)
             found.append(
-                (text_only(result.body), result.offset)
+                _in_words(result.body, result.offset, attached)
                 if result
                 else (answer_of(group, i, self.suspended), -1)
             )
         return found
+
+
+def _in_words(body: bytes, offset: int, attached: dict[int, bytes]) -> tuple[bytes, int]:
+    """A result as OpenAI takes it; one with images or files is kept in ``attached``."""
+    text = text_only(body)
+    if text is not body:
+        attached[offset] = body
+    return text, offset
 
 
 def tokens_of(group: Group) -> int:

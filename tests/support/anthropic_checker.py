@@ -66,6 +66,8 @@ def problems(system: object, messages: bytes | list[Any]) -> list[str]:
             ]
             if thoughts != list(range(len(thoughts))):
                 wrong.append(f"{i}: thinking that does not stand first")
+            if thoughts and thoughts[-1] == len(kinds) - 1:
+                wrong.append(f"{i}: thinking in the last block of the message")
             waiting = [str(block.get("id")) for block in blocks if block.get("type") == "tool_use"]
             wrong += [
                 f"{i}: the tool_use id {id_!r} was used before"
@@ -142,6 +144,8 @@ def _block(block: dict[str, Any], role: str) -> list[str]:
         content = block.get("content")
         if block.get("is_error") and not content:
             return ["an error without content"]
+        if block.get("is_error") and any(b.get("type") != "text" for b in _blocks(content) or ()):
+            return ["an error whose content is not text alone"]
         if content is None or content == [] or isinstance(content, str):
             return []
         inner = _blocks(content)

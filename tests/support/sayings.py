@@ -18,6 +18,16 @@ WORDS = (
     *("Riga", "Bergen", "naïve", "包裹", "😀", "0042", "and", "the", "of", "to"),
 )
 PIXEL = "data:image/png;base64," + "iVBORw0KGgo" * 300
+MEDIA: dict[int, Flat] = {
+    1: {
+        "type": "file",
+        "file": {"filename": "a.pdf", "file_data": "data:application/pdf;base64,JVBERi0="},
+    },
+    2: {"type": "file", "file": {"file_data": "data:text/plain;base64,aGVsbG8="}},
+    5: {"type": "image_url", "image_url": {"url": "https://example.org/a.png"}},
+    20: {"type": "image_url", "image_url": {"url": PIXEL}},
+}
+"""What stands beside the text of a result, by its size."""
 
 
 @lru_cache(maxsize=4096)
@@ -137,7 +147,7 @@ def _content(rng: random.Random, huge: float) -> Any:
     if shape == 3 and size < 100:
         return [
             {"type": "text", "text": text(rng, 10 * size)},
-            {"type": "image_url", "image_url": {"url": PIXEL}},
+            MEDIA[size],
         ]
     if shape == 4 and size < 100:
         return rng.choice(["", None, "null", "[]", " "])

@@ -18,6 +18,7 @@ from projections.events.known_fields import Known, explain_unknown, unknown_fiel
 from projections.events.tokenizer import count_all
 from projections.formats import anthropic_input
 from projections.formats.anthropic_input import from_anthropic
+from projections.names import one_line
 from projections.window import bodies
 from projections.window.bodies import to_flat
 from streams.runtime.shared_bytes import SharedBytes
@@ -116,7 +117,7 @@ class AppendBody(NamedTuple):
         """
         text = [self.text.take() if isinstance(self.text, SharedBytes) else self.text]
         found = Drafts([], [], [])
-        owners: list[int] = []
+        owners = _Owners()
         noun = "message" if self.form in _FIELDS else "event"
         given: dict[str, Any] = {
             "operator": False,
@@ -131,10 +132,10 @@ class AppendBody(NamedTuple):
         return found
 
     def _part(
-        self, items: list[Any], begin: int, draft: Callable[..., Drafts], owners: list[int]
+        self, items: list[Any], begin: int, draft: Callable[..., Drafts], owners: _Owners
     ) -> Drafts:
-        """The drafts of the items from place ``begin`` on. ``owners`` are the numbers of the
-        messages that the events so far were made of.
+        """The drafts of the items from place ``begin`` on. ``owners`` are the messages that the
+        events so far were made of.
         """
         fields, first = _FIELDS.get(self.form), begin + 1
         if fields is not None and self.lenient:
@@ -187,17 +188,18 @@ class AppendBody(NamedTuple):
         messages: list[Any],
         begin: int,
         draft: Callable[..., Drafts],
-        owners: list[int],
+        owners: _Owners,
     ) -> Drafts:
-        lists = [
-            from_anthropic(message, f"message {i}") for i, message in enumerate(messages, begin + 1)
-        ]
-        flats = [flat for of_one in lists for flat in of_one]
-        first = len(owners) + 1
-        owners += [i for i, of_one in enumerate(lists, begin + 1) for _ in of_one]
-        if len(owners) > MAX_ITEMS:
+        first = len(owners.numbers) + 1
+        flats = []
+        for number, message in enumerate(messages, begin + 1):
+            made = from_anthropic(message, f"message {number}")
+            owners.add(number, [flat.get("id") for flat in made])
+            flats += made
+        if len(owners.numbers) > MAX_ITEMS:
             raise InvalidRequest(
-                f"the messages are {len(owners)} events: at most {MAX_ITEMS} go in one request"
+                f"the messages are {len(owners.numbers)} events: at most {MAX_ITEMS} go in one"
+                " request"
             )
         pairs = [(self.conversation, flat) for flat in flats]
 
@@ -205,7 +207,7 @@ class AppendBody(NamedTuple):
             # The caller knows its messages, not the events that were made of them.
             return re.sub(
                 r"^event ([0-9]+)(?=:|$)",
-                lambda found: f"message {owners[int(found[1]) - 1]}",
+                lambda found: f"message {owners.numbers[int(found[1]) - 1]}",
                 text,
             )
 
@@ -216,6 +218,35 @@ class AppendBody(NamedTuple):
             raise type(error)(named(str(error))) from None
         excess = [each._replace(where=named(each.where)) for each in drafts.pinned_excess]
         return drafts._replace(pinned_excess=excess)
+
+
+class _Owners:
+    """The messages of a list, by the events that were made of them: ``numbers`` has one each."""
+
+    def __init__(self) -> None:
+        self.numbers: list[int] = []
+        self._given: dict[str, int] = {}
+        self._derived: dict[str, int] = {}
+
+    def add(self, number: int, ids: list[object]) -> None:
+        """Add the events of a message by their ids, the first of which its caller gave.
+
+        Raises:
+            InvalidEvent: an id that a caller gave is the one of another message's event. The later
+                event would be taken for a repeat, and lost.
+        """
+        self.numbers += [number] * len(ids)
+        for i, id_ in enumerate(ids):
+            if not isinstance(id_, str):
+                continue
+            own, others = (self._derived, self._given) if i else (self._given, self._derived)
+            own.setdefault(id_, number)
+            if id_ in others:
+                given, made = (others[id_], number) if i else (number, others[id_])
+                raise InvalidEvent(
+                    f"message {given}: field id: {one_line(id_)} is the id of an event that is made"
+                    f" of message {made}: choose another"
+                )
 
 
 def decode_apart(text: SharedBytes) -> bytes:

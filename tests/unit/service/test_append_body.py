@@ -223,6 +223,44 @@ def test_a_long_list_that_is_read_in_parts_gives_the_same_drafts(
     assert unnamed.made_ids & ids == ids - own
 
 
+TWO = {"role": "user", "content": [FOUND, {"type": "text", "text": "and?"}], "id": "m"}
+
+
+@pytest.mark.parametrize("parts", [False, True], ids=["whole", "in parts"])
+@pytest.mark.parametrize(
+    ("messages", "said"),
+    [
+        ([TWO, {**SAY, "id": "m-2"}], "message 2: field id: m-2 .* made of message 1:"),
+        ([{**SAY, "id": "m-2"}, TWO], "message 1: field id: m-2 .* made of message 2:"),
+        ([SAY, TWO, *[SAY] * 5, {**TWO, "id": "m-2"}], "message 8: .* made of message 2:"),
+    ],
+)
+def test_an_id_that_an_event_of_another_message_has_is_refused(
+    messages: list[Any], said: str, parts: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The later of the two would be acknowledged as a repeat, and lost.
+    made = body(messages, Form.ANTHROPIC)
+    with pytest.raises(InvalidEvent, match=f"^{said}"):
+        in_parts(monkeypatch, made, None) if parts else made.drafts(drafter(), None)
+
+
+@pytest.mark.parametrize(
+    ("messages", "ids"),
+    [
+        ([TWO, {**SAY, "id": "m-3"}], ["m", "m-2", "m-3"]),
+        # A caller's own repeat: the fold takes the first.
+        ([TWO, TWO], ["m", "m-2", "m", "m-2"]),
+        ([{**SAY, "id": "m"}, TWO], ["m", "m", "m-2"]),
+        ([{**SAY, "id": "m-2"}, {**SAY, "id": "m-2"}, {**SAY, "id": "m"}], ["m-2", "m-2", "m"]),
+    ],
+)
+def test_ids_that_repeat_only_what_their_caller_gave_are_taken(
+    messages: list[Any], ids: list[str]
+) -> None:
+    drafts = body(messages, Form.ANTHROPIC).drafts(drafter(), None)
+    assert [record.id for record in drafts.records] == ids
+
+
 @pytest.mark.parametrize(
     ("form", "item", "said"),
     [

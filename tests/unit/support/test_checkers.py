@@ -196,6 +196,20 @@ def test_the_openai_checker_finds(change: Change, said: str) -> None:
             ("1/content/2", Put({"type": "thinking", "thinking": "x", "signature": "s"})),
             "does not stand first",
         ),
+        (("5/content", [{"type": "thinking", "thinking": "x", "signature": "s"}]), "last block"),
+        (("5/content", [{"type": "redacted_thinking", "data": "x"}]), "last block"),
+        (
+            (
+                "2/content/0",
+                {
+                    "type": "tool_result",
+                    "tool_use_id": "b",
+                    "is_error": True,
+                    "content": [{"type": "image", "source": {"type": "url", "url": "http://x"}}],
+                },
+            ),
+            "not text alone",
+        ),
         (
             ("1/content/0", {"type": "image", "source": {"type": "url", "url": "x"}}),
             "in a assistant message",
