@@ -5,13 +5,18 @@ Requests are sent again until a summary is accepted, and wait on their topic whi
 slow or fail. So the pause before each repeat is longer than the one before, and whoever takes a
 request from the topic first looks whether its window still asks for just that: of a queue of
 repeats one is answered, and paid for, and the others cost one look.
+
+Of a tenant few requests stand on the topic at once; its other windows take their turns
+(``streams.projector.request_turns``).
 """
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from weakref import WeakKeyDictionary
 
 from projections.errors import Healing
 from projections.events.types import delta
@@ -24,6 +29,7 @@ from streams.compaction.requests import CompactionRequest, request_for
 from streams.log.group_offsets import Extent, GroupOffsets
 from streams.partition.partition import Partition
 from streams.projector.effect_sink import Publisher
+from streams.projector.request_turns import MOST_SENT, RequestTurns
 from streams.settings.settings import Settings
 
 GROWTH = 2
@@ -31,8 +37,13 @@ LONGEST = 16
 """Each pause is so many times the one before, up to so many times the first."""
 LOOKED_AT, ASKED_AT_ONCE, LOADED_AT_ONCE = 1_000, 25, 5
 """Of a partition, each time: conversations that are due again; requests that are sent at most;
-windows that are loaded together. Loading one takes 3 ms, and nothing is folded meanwhile.
+windows that are loaded together, and all that are after a batch. Loading one takes 3 ms, and
+nothing is folded meanwhile.
 """
+LOOK_EVERY = 1.0
+"""Seconds between two looks at how far compactors are, while windows wait for that."""
+COUNTED = 4
+"""A request counts for its tenant for so many times the first pause, at most."""
 NO_PLACES: Mapping[Key, str] = {}
 MAX_KNOWN = 50_000
 """Conversations whose number of requests is remembered; beyond, all begin anew."""
@@ -102,6 +113,11 @@ class Patience:
         for key in keys:
             self._known.setdefault(key, _Asked()).times = round(pause / self._first)
 
+    def begin(self, keys: Iterable[Key]) -> None:
+        """What these conversations ask for is new, and was not asked yet."""
+        for key in keys:
+            self._known.pop(key, None)
+
     def sent(self, keys: Iterable[Key]) -> None:
         """Another request went out: where it ends is looked at when it is due again."""
         for key in keys:
@@ -110,7 +126,10 @@ class Patience:
 
 
 class CompactionScheduler:
-    """Sends the requests of due windows, for one projector, and notes when to send them again."""
+    """Sends the requests of due windows, for one projector, and notes when to send them again.
+
+    Whoever calls holds the partition's ``turn``.
+    """
 
     def __init__(
         self,
@@ -118,14 +137,86 @@ class CompactionScheduler:
         store: WaitingWork,
         first_pause: float,
         answered: Answered | None = None,
+        most: Callable[[], int] = lambda: MOST_SENT,
     ) -> None:
-        """Args: ``answered`` is how far compactors are; None: every pause ends with a request."""
+        """Args:
+        answered: how far compactors are; None: every pause ends with a request, and a tenant's
+            requests are not bounded.
+        most: gives how many requests of a tenant may wait on each partition of their topic.
+        """
         self._publisher = publisher
         self._store = store
         self._answered = answered
+        self._most = most if answered is not None else lambda: sys.maxsize
+        self._first = first_pause
         self._patience = Patience(first_pause)
+        self._turns: WeakKeyDictionary[Partition, RequestTurns] = WeakKeyDictionary()
+        self._looked: WeakKeyDictionary[Partition, float] = WeakKeyDictionary()
 
     async def ask(
+        self,
+        partition: Partition,
+        windows: Sequence[Window],
+        places: Mapping[Key, str] = NO_PLACES,
+    ) -> None:
+        """Ask for what these windows became due for, those of them whose turn it is, and for some
+        that wait; raises KafkaUnavailable, RedisUnavailable, and comes up again then. ``places``
+        are the trace parents of the events by which they are due.
+        """
+        turns = self._turns_of(partition)
+        turns.accepted(self._publisher.take_accepted(partition.number))
+        at_once = turns.at_once(window.key for window in windows)
+        await self._send(partition, [w for w in windows if w.key in at_once], places)
+        later = [window.key for window in windows if window.key not in at_once]
+        self._patience.begin(later)
+        turns.wait(later)
+        await self._wait(partition, later)
+        await self._go_on(partition, turns, LOADED_AT_ONCE)
+
+    async def ask_again(self, partition: Partition, now_ms: int) -> None:
+        """Ask once more for what was asked for and has not come, and for what waits for its turn;
+        raises as :meth:`ask`.
+
+        Not while the request may still wait for a compactor: of a backlog of 10,000, loading each
+        window and asking again took the worker's whole time.
+        """
+        turns = self._turns_of(partition)
+        keys = await self._store.due(partition.generation, partition.number, now_ms, LOOKED_AT)
+        asked = [key for key in keys if not turns.waits(key)]
+        waiting: set[Key] = set()
+        if (answered := await self._extent(partition, turns, bool(asked))) is not None:
+            turns.passed(answered)
+            waiting = self._patience.unanswered(asked, answered)
+            await self._put_off(partition, waiting, again=True)
+        lost = [key for key in asked if key not in waiting]
+        turns.lost(set(lost))
+        turns.wait(lost)
+        over = waiting | await self._go_on(partition, turns, ASKED_AT_ONCE)
+        await self._wait(partition, [key for key in keys if key not in over])
+
+    async def _extent(
+        self, partition: Partition, turns: RequestTurns, needed: bool
+    ) -> Extent | None:
+        """How far compactors are; None where that is not to be looked at now."""
+        now = time.monotonic()
+        late = now >= self._looked.get(partition, 0.0) + LOOK_EVERY
+        if self._answered is None or not (needed or (late and turns.full)):
+            return None
+        self._looked[partition] = now
+        return (await self._answered([partition.number]))[partition.number]
+
+    async def _go_on(self, partition: Partition, turns: RequestTurns, most: int) -> set[Key]:
+        """Ask for what waits and has its turn, at most so much; returns those."""
+        keys = turns.next(most)
+        for first in range(0, len(keys), LOADED_AT_ONCE):
+            part = keys[first : first + LOADED_AT_ONCE]
+            windows = await partition.due_windows(part)
+            await self._send(partition, windows, again=True)
+            # What is not to be summarised, as a window in quarantine, does not stand in the way.
+            await self._put_off(partition, set(part) - {w.key for w in windows}, again=True)
+        return set(keys)
+
+    async def _send(
         self,
         partition: Partition,
         windows: Sequence[Window],
@@ -133,9 +224,6 @@ class CompactionScheduler:
         *,
         again: bool = False,
     ) -> None:
-        """Ask for what these windows are due for; raises KafkaUnavailable, RedisUnavailable, and
-        comes up again then. ``places`` are the trace parents of the events by which they are.
-        """
         windows = [one for one in windows if not partition.checkpoint.heals(one.key)]
         if not windows:
             return
@@ -146,39 +234,35 @@ class CompactionScheduler:
         ]
         for request in requests if places else ():
             request.traceparent = places.get(Key(request.tenant, request.conversation))
-        await self._publisher.request(requests)
+        offsets = await self._publisher.request(requests)
+        if self._answered is not None:
+            self._turns_of(partition).sent(requests, offsets)
         keys = [window.key for window in windows]
         self._patience.sent(keys)
         await self._put_off(partition, keys, again=again)
 
-    async def ask_again(self, partition: Partition, now_ms: int) -> None:
-        """Ask once more for what was asked for and has not come; raises as :meth:`ask`.
-
-        Not while the request may still wait for a compactor: of a backlog of 10,000, loading each
-        window and asking again took the worker's whole time.
-        """
-        place = partition.generation, partition.number
-        keys = await self._store.due(*place, now_ms, LOOKED_AT)
-        if not keys:
-            return
-        waiting: set[Key] = set()
-        if self._answered is not None:
-            extents = await self._answered([partition.number])
-            waiting = self._patience.unanswered(keys, extents[partition.number])
-            await self._put_off(partition, waiting, again=True)
-        lost = [key for key in keys if key not in waiting][:ASKED_AT_ONCE]
-        for first in range(0, len(lost), LOADED_AT_ONCE):
-            part = lost[first : first + LOADED_AT_ONCE]
-            windows = await partition.due_windows(part)
-            await self.ask(partition, windows, again=True)
-            # What is not to be summarised, as a window in quarantine, does not stand in the way.
-            await self._put_off(partition, set(part) - {w.key for w in windows}, again=True)
-
     async def _put_off(self, partition: Partition, keys: Iterable[Key], *, again: bool) -> None:
         for pause, those in self._patience.pauses(keys, again=again).items():
-            at_ms = int((time.time() + pause) * 1000)
-            await self._store.requested(partition.generation, partition.number, those, at_ms)
+            await self._come_up_in(partition, those, pause)
             self._patience.paused(those, pause)
+
+    async def _wait(self, partition: Partition, keys: list[Key]) -> None:
+        """Windows wait for their turns. In the store they come up later: they would hide others',
+        and what is remembered of turns may be lost.
+        """
+        if keys:
+            await self._come_up_in(partition, keys, self._first)
+
+    async def _come_up_in(self, partition: Partition, keys: list[Key], pause: float) -> None:
+        at_ms = int((time.time() + pause) * 1000)
+        await self._store.requested(partition.generation, partition.number, keys, at_ms)
+
+    def _turns_of(self, partition: Partition) -> RequestTurns:
+        found = self._turns.get(partition)
+        if found is None:
+            found = RequestTurns(COUNTED * self._first, self._most)
+            self._turns[partition] = found
+        return found
 
 
 class StillDue:

@@ -64,6 +64,7 @@ class Publisher:
         self._producer = SharedProducer(settings, settings.public_codec)
         self.set_aside = Counter[int]()
         """Records that are nobody's, by partition, since the last :meth:`take_set_aside`."""
+        self._accepted: dict[int, set[str]] = {}
         self.announced_before: dict[int, int] = {}
         """For each partition the offset from which on effects have not been published (a replay
         publishes nothing again).
@@ -77,6 +78,10 @@ class Publisher:
         """The records that are nobody's and were not taken before, by partition."""
         taken, self.set_aside = self.set_aside, Counter()
         return taken
+
+    def take_accepted(self, partition: int) -> set[str]:
+        """The ids of a partition's summaries that were accepted and not taken before."""
+        return self._accepted.pop(partition, set())
 
     async def publish(self, partition: int, effects: Effects, batch: Sequence[Raw]) -> None:
         """Publish the effects of a batch, in log order, and wait until it is safe.
@@ -126,6 +131,9 @@ class Publisher:
             [(topic, key, value, headers) for _, topic, key, value, headers in messages]
         )
         self._count(partition, effects, new)
+        if effects.accepted:
+            accepted = self._accepted.setdefault(partition, set())
+            accepted.update(summary_id for _, _, summary_id in effects.accepted)
         strays = sum(dead.kind == RECORD and new(dead.position.offset) for dead in effects.dead)
         if strays:
             self.set_aside[partition] += strays
@@ -223,21 +231,23 @@ class Publisher:
         missing = [position for position in positions if position not in rows]
         return rows | await self._log.read(missing) if missing else rows
 
-    async def request(self, requests: Sequence[CompactionRequest]) -> None:
-        """Send compaction requests; raises :class:`KafkaUnavailable`."""
-        await self._send(
+    async def request(self, requests: Sequence[CompactionRequest]) -> list[int]:
+        """Send compaction requests; returns their offsets. Raises :class:`KafkaUnavailable`."""
+        offsets = await self._send(
             [
                 ("compactions", f"{r.tenant}/{r.conversation}".encode(), msgspec.json.encode(r), [])
                 for r in requests
             ]
         )
         self._metrics.add(ASKED, by=len(requests))
+        return offsets
 
     async def _send(
         self, messages: list[tuple[str, bytes, bytes, list[tuple[str, bytes]]]]
-    ) -> None:
+    ) -> list[int]:
+        """Send records; returns their offsets."""
         if not messages:
-            return
+            return []
         async with (
             kafka_errors(self.settings, "publishing"),
             asyncio.timeout(self.settings.append_timeout),
@@ -253,6 +263,7 @@ class Publisher:
             for error in [future.exception() for future in futures]:
                 if error is not None:
                     raise error
+            return [future.result().offset for future in futures]
 
     async def _settled(self, producer: Any, futures: Sequence[asyncio.Future[Any]]) -> None:
         """Wait until records are in or refused. Where this is cut off they are never sent: another

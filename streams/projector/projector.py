@@ -38,6 +38,7 @@ from streams.projector.compaction_scheduler import Answered, CompactionScheduler
 from streams.projector.effect_sink import Publisher
 from streams.projector.halts import Halts
 from streams.projector.projector_counts import ProjectorCounts
+from streams.projector.request_turns import most_of_each
 from streams.projector.timers import fire_timers
 from streams.recovery.healing import heal_from_snapshots
 from streams.recovery.hydrating_reader import HydratingReader
@@ -96,7 +97,7 @@ class Projector(Folder[Partition]):
         self.rules = Rules()
         self.generation = 0
         self._scheduler = CompactionScheduler(
-            self.publisher, self.store, settings.summary_time_cap, answered
+            self.publisher, self.store, settings.summary_time_cap, answered, self._most_requests
         )
         self._one_heals = asyncio.Lock()
         self._restoring = asyncio.Semaphore(RESTORING)
@@ -164,6 +165,11 @@ class Projector(Folder[Partition]):
             self.halts.begin(partition.number, partition.generation, partition.excess)
             partition.excess = None
         self._consider_snapshots(partition)
+
+    def _most_requests(self) -> int:
+        """How many requests of a tenant may wait on each partition of their topic."""
+        calls = (one.max_concurrent for one in self.settings.summarizers.values())
+        return most_of_each(len(self.partitions), max(calls, default=0))
 
     def _consider_snapshots(self, partition: Partition) -> None:
         behind = self.runtime.lag(partition) > self.settings.snapshot_events
