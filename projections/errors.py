@@ -228,13 +228,14 @@ class KeySetUnavailable(ThreadfoldError):
 
 
 class UnderMaintenance(ThreadfoldError):
-    """An operator has stopped appends; nothing was appended. ``retry_after``: whole seconds."""
+    """An operator has stopped appends; nothing was appended. ``cause``: whose, since when, why."""
 
     problem = 503
+    retry_after = 30
 
-    def __init__(self, message: str, retry_after: int = 30) -> None:
-        super().__init__(message)
-        self.retry_after = retry_after
+    def __init__(self, cause: str, advice: str) -> None:
+        super().__init__(f"{cause}: {advice}")
+        self.cause = cause
 
 
 class Overloaded(ThreadfoldError):

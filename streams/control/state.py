@@ -202,8 +202,8 @@ class State:
                 whose = f"tenant {name}" if name else "this deployment"
                 why = f" ({found.reason})" if found.reason else ""
                 raise UnderMaintenance(
-                    f"{whose} is under maintenance since {found.since}{why}: reads go on; append it"
-                    " again later, with the same ids"
+                    f"{whose} is under maintenance since {found.since}{why}",
+                    "reads go on; append it again later, with the same ids",
                 )
 
     def halted(self) -> dict[int, Halt]:

@@ -1,5 +1,5 @@
 """Vectors made by an OpenAI-compatible endpoint, called as a summariser's is: within its limits and
-the tenant's budget, a few attempts, behind a breaker.
+the tenant's budget, a few attempts, behind a circuit breaker.
 """
 
 from __future__ import annotations

@@ -10,8 +10,8 @@ from pathlib import Path
 from projections.errors import EmbeddingsUnavailable
 from projections.redis.shared_buckets import SharedBuckets
 from streams.compaction.summarizers.attempts import Attempts
-from streams.compaction.summarizers.breaker import Breaker
 from streams.compaction.summarizers.budgets import Budgets
+from streams.compaction.summarizers.circuit import Circuit
 from streams.compaction.summarizers.endpoint_call import HttpSession, ModelEndpoint
 from streams.compaction.summarizers.endpoint_limits import EndpointLimits
 from streams.embeddings.embedder import CachedEmbedder
@@ -62,9 +62,9 @@ class Embeddings:
         self._by_model: dict[str, CachedEmbedder] = {}
         for name, options in settings.embeddings.items():
             limits = EndpointLimits(name, options, shared, budgets=budgets)
-            breaker = Breaker(settings.summary_breaker_failures, settings.summary_breaker_seconds)
+            circuit = Circuit(settings.summary_breaker_failures, settings.summary_breaker_seconds)
             attempts = Attempts(
-                limits, breaker, settings.summary_attempts, settings.summary_time_cap
+                limits, circuit, settings.summary_attempts, settings.summary_time_cap
             )
             key = options.find_key(name, env)
             endpoint = ModelEndpoint(name, options, key, self._http.get)

@@ -23,9 +23,9 @@ from projections.memory.model_plan import plan_of, rows_of
 from projections.memory.planner import ActionState, SearchPlan
 from projections.redis.shared_buckets import SharedBuckets
 from streams.compaction.summarizers.attempts import Attempts
-from streams.compaction.summarizers.breaker import Breaker
 from streams.compaction.summarizers.budgets import Budgets
 from streams.compaction.summarizers.chat_model import ChatModel
+from streams.compaction.summarizers.circuit import Circuit
 from streams.compaction.summarizers.endpoint import ChargedChat, ChatEndpoint
 from streams.compaction.summarizers.endpoint_call import HttpSession, ModelEndpoint
 from streams.compaction.summarizers.endpoint_limits import EndpointLimits
@@ -123,11 +123,11 @@ class SearchModels:
         for name in filter(None, {settings.memory_planner, settings.memory_hyde}):
             options = settings.summarizers[name]
             limits = EndpointLimits(name, options, shared, budgets=budgets)
-            breaker = Breaker(settings.summary_breaker_failures, settings.summary_breaker_seconds)
+            circuit = Circuit(settings.summary_breaker_failures, settings.summary_breaker_seconds)
             key = options.find_key(name, env)
             endpoint = ChatEndpoint(ModelEndpoint(name, options, key, self._http.get))
             chat = ChargedChat(endpoint, limits, budgets)
-            models[name] = ChatModel(chat, Attempts(limits, breaker, 1, self._seconds))
+            models[name] = ChatModel(chat, Attempts(limits, circuit, 1, self._seconds))
         self._planner = models.get(settings.memory_planner)
         self._hyde = models.get(settings.memory_hyde)
 

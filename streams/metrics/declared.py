@@ -343,7 +343,8 @@ LIMIT_WAITS = _worker(
 BREAKER_OPEN = _worker(
     "gauge",
     "model_breaker_open",
-    "1 while the endpoint's circuit is open after failures.",
+    "1 while the endpoint's circuit is open after failures: for all tenants, or for one after"
+    " time-outs, if no call of any tenant has succeeded since.",
     "endpoint",
 )
 TOKENS = _worker(

@@ -16,8 +16,8 @@ same receipt for one that is done.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from functools import partial
 from hashlib import sha256
@@ -29,6 +29,7 @@ from projections.errors import (
     CorruptWindow,
     Healing,
     InvalidName,
+    UnderMaintenance,
     UnknownConversation,
     UnknownUser,
     WaitTimedOut,
@@ -98,6 +99,8 @@ class Eraser:
             WaitTimedOut: the window did not include the erasure in time (does a worker run?). It
                 has begun, and the conversation is refused everywhere: repeat the call.
             Overloaded: too many of the tenant wait for their turn.
+            UnderMaintenance: an operator has stopped appends. Nothing is erased, unless the erasure
+                had begun before; the message says which.
             Healing, KafkaUnavailable, RedisUnavailable: repeat the call.
         """
         return await self._erase(make_key(tenant, conversation), user)
@@ -123,6 +126,7 @@ class Eraser:
             # It may have been given away since it was listed.
             if user and not (key.of_user or await check_owner(self._backend, key, user)):
                 raise unknown(key)
+            await self._check_maintenance(key)
             erasure = Erasure("begun", _now(), verdict, user=tag)
             await self._keys.put_erasure(name, erasure)
         if erasure.state == "begun":
@@ -153,6 +157,8 @@ class Eraser:
                 or to another one (``threadfold.service.possible_owners``). Nothing is erased.
             WaitTimedOut: windows are behind, or their partition is halted: others may be the
                 user's, too, and nothing is erased. Or one did not include its erasure in time.
+            UnderMaintenance: an operator has stopped appends. Nothing is erased, or where that came
+                meanwhile, some conversations are.
             Overloaded, Healing, KafkaUnavailable, RedisUnavailable: some conversations may be
                 erased; repeat the call.
         """
@@ -204,6 +210,17 @@ class Eraser:
     # -- the steps
     # ------------------------------------------------------------------------------------------
 
+    async def _check_maintenance(self, key: Key) -> None:
+        """Refuse to begin where the erasure's event could not be appended: what has begun is final.
+
+        Raises:
+            UnderMaintenance: an operator has stopped appends, and nothing is erased.
+        """
+        control = self._backend.control
+        await control.sync()
+        with _advice(f"nothing of {key.shown} is erased yet: repeat it later"):
+            control.state.check_appends(key.tenant)
+
     async def _forget_text(self, key: Key, *, erased: bool) -> None:
         """Delete text in progress; in a user's own log there is none."""
         if not key.of_user:
@@ -216,7 +233,8 @@ class Eraser:
         if erasure.position is not None and (at := parse_position(erasure.position)) != NOWHERE:
             return erasure, at
         flat = {"type": "conversation.erased", "id": _event_id(key)}
-        (appended,) = await self._backend.append(key.tenant, [(key, flat)], operator=True)
+        with _advice(f"the erasure of {key.shown} has begun: repeat it later, and it goes on"):
+            (appended,) = await self._backend.append(key.tenant, [(key, flat)], operator=True)
         erasure = msgspec.structs.replace(erasure, position=str(appended.position))
         await self._keys.put_erasure(name, erasure)
         return erasure, appended.position
@@ -271,6 +289,15 @@ class Eraser:
             generation, partition, checkpoint, [write_of(window, mark, checkpoint.timestamp)]
         )
         return applied.verdict is Verdict.APPLIED
+
+
+@contextmanager
+def _advice(advice: str) -> Iterator[None]:
+    """Have a refusal under maintenance advise this; its own advice is for what is appended."""
+    try:
+        yield
+    except UnderMaintenance as error:
+        raise UnderMaintenance(error.cause, advice) from None
 
 
 def _event_id(key: Key) -> str:

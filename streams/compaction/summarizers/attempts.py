@@ -1,4 +1,4 @@
-"""Attempts at one thing by an endpoint: a few within a time, while its breaker lets them."""
+"""Attempts at one thing by an endpoint: a few within a time, while its circuit lets them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tenacity import (
 from tenacity.stop import stop_base
 
 from projections.errors import RedisUnavailable
-from streams.compaction.summarizers.breaker import Breaker
+from streams.compaction.summarizers.circuit import Circuit
 from streams.compaction.summarizers.endpoint_limits import EndpointLimits
 from streams.compaction.summarizers.failures import (
     AttemptFailed,
@@ -40,24 +40,20 @@ Answer = TypeVar("Answer")
 
 class Attempts:
     """How often an endpoint is asked for one thing: ``most`` calls, within ``seconds`` from the
-    first on. A failure of the endpoint counts for the breaker each time; one that the input may be
-    to blame for once a tenant, until an answer is of use: what one tenant sends takes the endpoint
-    from no other. Any number of runs may be under way at once.
+    first on. Its circuit learns how each ended. Any number of runs may be under way at once.
     """
 
-    def __init__(self, limits: EndpointLimits, breaker: Breaker, most: int, seconds: float) -> None:
+    def __init__(self, limits: EndpointLimits, circuit: Circuit, most: int, seconds: float) -> None:
         self.title = limits.title
         self._limits = limits
-        self._breaker = breaker
+        self._circuit = circuit
         self._most = most
         self._seconds = seconds
-        self._blamed: set[str] = set()
-        """Tenants whose input may have been to blame since the last answer of use."""
 
-    def check(self) -> None:
-        """Raise EndpointResting while the breaker is open."""
-        if self._breaker.open:
-            raise self._resting()
+    def check(self, tenant: str) -> None:
+        """Raise EndpointResting while the circuit is open for a tenant."""
+        if self._circuit.refusal(tenant) is not None:
+            raise EndpointResting(self._resting(tenant))
 
     async def run(
         self, tenant: str, call: Callable[[float], Awaitable[Answer]], *, taken: bool = False
@@ -78,10 +74,11 @@ class Attempts:
             ),
             reraise=True,
         )
-        run = _Run(tenant, taken, self._blamed)
 
         async def once() -> Answer:
-            return await self._once(tenant, call, run, deadline)
+            nonlocal taken
+            allowed, taken = taken, False
+            return await self._once(tenant, call, allowed, deadline)
 
         return await retrying(once)
 
@@ -89,35 +86,31 @@ class Attempts:
         self,
         tenant: str,
         call: Callable[[float], Awaitable[Answer]],
-        run: _Run,
+        taken: bool,
         deadline: float,
     ) -> Answer:
         if deadline - asyncio.get_running_loop().time() < LEAST_SECONDS:
             raise EndpointTimedOut(f"{self.title} was not called: no time is left")
-        if not run.taken:
+        if not taken:
             await self._take(tenant, deadline)
-        run.taken = False
-        ticket = self._breaker.admit()
-        if ticket is None:
-            raise self._resting()
-        good: bool | None = None
+        admitted = self._circuit.admit(tenant)
+        if admitted is None:
+            raise EndpointResting(self._resting(tenant))
+        answered = False
         failure: AttemptFailed | None = None
         try:
             answer = await call(deadline)
-            good = True
-            self._blamed.clear()
+            answered = True
             return answer
         except AttemptFailed as error:
-            good, failure = run.counts(error), error
+            failure = error
             logger.info("an attempt failed: %s", error)
             raise
         finally:
-            if self._breaker.settle(ticket, good):
-                logger.warning(
-                    "%s failed too often in a row: its circuit is open for a while", self.title
-                )
+            if self._circuit.settle(admitted, failure, answered=answered):
+                logger.warning("%s", self._resting(tenant), extra={"tenant": tenant})
                 if failure is not None:
-                    # A pause and another attempt would only meet the open breaker.
+                    # A pause and another attempt would only meet the open circuit.
                     failure.again = False
 
     async def _take(self, tenant: str, deadline: float) -> None:
@@ -126,32 +119,8 @@ class Attempts:
         except RedisUnavailable as error:
             raise CallNotAllowed(str(error)) from None
 
-    def _resting(self) -> EndpointResting:
-        return EndpointResting(f"the circuit of {self.title} is open after failures in a row")
-
-
-class _Run:
-    """Whether the limits allowed the next call already, and which tenants' input has counted
-    against the endpoint.
-    """
-
-    def __init__(self, tenant: str, taken: bool, blamed: set[str]) -> None:
-        self.taken = taken
-        self._tenant = tenant
-        self._blamed = blamed
-
-    def counts(self, error: AttemptFailed) -> bool | None:
-        """What is reported to the breaker of a failure: False, or None for a further one that the
-        input may be to blame for.
-        """
-        if isinstance(error, CallNotAllowed):
-            return None
-        if error.faulty:
-            return False
-        if self._tenant in self._blamed:
-            return None
-        self._blamed.add(self._tenant)
-        return False
+    def _resting(self, tenant: str) -> str:
+        return f"the circuit of {self.title} {self._circuit.refusal(tenant)}"
 
 
 def _pause(state: RetryCallState) -> float:

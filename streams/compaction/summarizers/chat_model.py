@@ -56,7 +56,7 @@ class ChatModel:
         Raises:
             AttemptFailed: there was no answer of use, and why.
         """
-        self._attempts.check()
+        self._attempts.check(tenant)
         if not taken:
             await self._chat.check(tenant)
 

@@ -11,7 +11,7 @@ from projections.errors import ThreadfoldError
 
 class AttemptFailed(ThreadfoldError):
     """The root of them. ``again``: whether another attempt may end otherwise. ``faulty``: whether
-    it counts against the endpoint at once (else once a request: the input may be at fault).
+    it counts against the endpoint each time (else once a tenant: the input may be at fault).
     ``retry_after``: seconds the endpoint asked us to wait. ``cost``: what the attempt cost
     nevertheless, None where no price is known.
     """
@@ -46,7 +46,9 @@ class BudgetUsedUp(CallNotAllowed):
 
 
 class EndpointResting(AttemptFailed):
-    """The breaker is open: the endpoint is left alone after failures in a row."""
+    """The circuit is open: the endpoint is left alone, by all or by this tenant, after failures in
+    a row.
+    """
 
     kind = "breaker_open"
     again = False
@@ -59,9 +61,10 @@ class EndpointUnreachable(AttemptFailed):
 
 
 class EndpointTimedOut(AttemptFailed):
-    """The answer was not there in time."""
+    """The answer was not there in time: the endpoint hangs, or this input takes too long."""
 
     kind = "timed_out"
+    faulty = False
 
 
 class EndpointBusy(AttemptFailed):

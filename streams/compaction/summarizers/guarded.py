@@ -1,4 +1,4 @@
-"""Makes an endpoint dependable: a few attempts within a time, a breaker, and the deterministic
+"""Makes an endpoint dependable: a few attempts within a time, a circuit, and the deterministic
 summariser as the last resort.
 """
 
@@ -77,7 +77,7 @@ class GuardedSummarizer:
         return await grow(self, request, self._inner.processor)
 
     async def _try(self, request: SummaryInput, run: _Run) -> SummaryText:
-        self._attempts.check()
+        self._attempts.check(request.tenant)
         prompt = await self._inner.prepare(request)
 
         async def call(until: float) -> SummaryText:

@@ -12,9 +12,9 @@ from projections.policy.policy import Policy
 from projections.redis.shared_buckets import SharedBuckets
 from streams.compaction.summarizers.attempts import Attempts
 from streams.compaction.summarizers.base import Summarizer
-from streams.compaction.summarizers.breaker import Breaker
 from streams.compaction.summarizers.budgets import Budgets, Spending
 from streams.compaction.summarizers.chat_model import ChatModel
+from streams.compaction.summarizers.circuit import Circuit
 from streams.compaction.summarizers.endpoint import (
     ChargedChat,
     ChatEndpoint,
@@ -50,7 +50,7 @@ def prepare() -> None:
 
 
 class Summarizers:
-    """The summarisers of one process: they share one HTTP session, and each endpoint's breaker is
+    """The summarisers of one process: they share one HTTP session, and each endpoint's circuit is
     shared by all its calls.
 
     Nothing connects before the first call. Belongs to one event loop; ``close`` ends the session.
@@ -84,7 +84,7 @@ class Summarizers:
         self._http = HttpSession()
         self.limits: dict[str, EndpointLimits] = {}
         """The limits of each endpoint, by its name."""
-        self._breakers: dict[str, Breaker] = {}
+        self._circuits: dict[str, Circuit] = {}
         extractive: Summarizer = ExtractiveSummarizer(processor)
         self._by_name: dict[str, Summarizer] = {EXTRACTIVE: extractive, CHEAP: extractive}
         self.models: dict[str, ChatModel] = {}
@@ -98,12 +98,12 @@ class Summarizers:
                 ModelEndpoint(name, options, options.find_key(name, env), self._http.get)
             )
             self.limits[name] = limits = EndpointLimits(name, options, shared, weight, budgets)
-            self._breakers[name] = breaker = Breaker(
+            self._circuits[name] = circuit = Circuit(
                 settings.summary_breaker_failures, settings.summary_breaker_seconds
             )
             attempts = Attempts(
                 limits,
-                breaker,
+                circuit,
                 settings.summary_attempts,
                 settings.summary_time_cap * ENDPOINT_SHARE,
             )
@@ -123,10 +123,10 @@ class Summarizers:
         self._show(metrics)
 
     def _show(self, metrics: Metrics) -> None:
-        limits, breakers = self.limits, self._breakers
+        limits, circuits = self.limits, self._circuits
         metrics.read(IN_FLIGHT, lambda: {(name,): one.calls for name, one in limits.items()})
         metrics.read(LIMIT_WAITS, lambda: {(name,): one.waits for name, one in limits.items()})
-        metrics.read(BREAKER_OPEN, lambda: {(name,): one.open for name, one in breakers.items()})
+        metrics.read(BREAKER_OPEN, lambda: {(name,): one.open for name, one in circuits.items()})
 
     def get(self, name: str) -> Summarizer:
         """The summariser of that name; raises ``InvalidPolicy`` that names the known ones for any

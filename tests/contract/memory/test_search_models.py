@@ -246,6 +246,34 @@ async def test_a_model_that_is_away_is_left_alone_after_failures_in_a_row() -> N
     ]
 
 
+async def slow_for_some(
+    server: ModelServer, request: web.Request, asked: dict[str, Any]
+) -> web.StreamResponse:
+    """No answer in time to a question that says so."""
+    behaviour = stalls if "slowly" in str(asked["messages"]) else plans()
+    return await behaviour(server, request, asked)
+
+
+async def test_questions_of_one_tenant_that_time_out_take_the_model_from_no_other() -> None:
+    options = {"memory_planner": "cheap", "summary_breaker_failures": 2}
+    async with searched(slow_for_some, endpoint={"timeout": 0.3}, **options) as (world, server):
+        for n in range(5):
+            answer = await world.ask(f"slowly {n}")
+        assert "is open for tenant acme after" in explained(answer)["fell_back"]["plan"]
+        assert len(server.calls) == 2, "the tenant itself is kept away"
+        other = await world.ask("What does Ann drink?", Filter("other"))
+        assert other.sought.planned_by == "cheap"
+
+
+async def test_a_model_that_answers_nobody_in_time_is_left_alone_by_all() -> None:
+    options = {"memory_planner": "cheap", "summary_breaker_failures": 3}
+    async with searched(stalls, endpoint={"timeout": 0.3}, **options) as (world, server):
+        for tenant in ("acme", "other", "third", "fourth"):
+            answer = await world.ask("What does Ann drink?", Filter(tenant))
+        assert "is open after failures in a row" in explained(answer)["fell_back"]["plan"]
+        assert len(server.calls) == 3
+
+
 async def test_a_tenant_whose_budget_is_used_up_asks_no_model() -> None:
     budgets = Budgets(MemoryDailyCounts(), lambda _: Quota(summary_tokens_per_day=100))
     await budgets.reserve("acme", Spending(100, 0.0))

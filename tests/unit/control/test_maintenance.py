@@ -31,7 +31,7 @@ def test_appends_are_refused_of_all_or_of_one_tenant() -> None:
 
 
 def test_a_refused_append_says_when_to_come_again() -> None:
-    answer = problem_of(UnderMaintenance("this deployment is under maintenance"))
+    answer = problem_of(UnderMaintenance("this deployment is under maintenance", "later"))
     assert answer.status_code == 503 and answer.headers["Retry-After"] == "30"
     assert b'"urn:threadfold:problem:under-maintenance"' in answer.body
 

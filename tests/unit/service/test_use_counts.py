@@ -35,7 +35,7 @@ class Log:
         await asyncio.sleep(0)
         self.tried.append(flat["id"])  # from here on it cannot be cancelled
         if tenant == self.closed:
-            raise UnderMaintenance("it is under maintenance")
+            raise UnderMaintenance("it is under maintenance", "later")
         if self.broken is not None:
             raise self.broken
         make_record(key, flat, where="e", now="2024-05-15T10:00:00Z", new_id="e", operator=True)

@@ -99,7 +99,7 @@ async def test_it_waits_no_longer_than_its_patience(monkeypatch: pytest.MonkeyPa
 
 async def test_it_waits_for_no_summary_that_cannot_come() -> None:
     away, none = full(0.91), full(0.91, compaction=False)
-    away.away = UnderMaintenance("appends are stopped")
+    away.away = UnderMaintenance("appends are stopped", "later")
     for backend in (away, none):
         found = await view(backend)
         assert (found["threshold"], len(found["raw_recent_turns"])) == ("before_answer", 20)
