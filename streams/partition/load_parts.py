@@ -11,6 +11,10 @@ from projections.names import Key
 
 SECONDS = 0.04
 """How long a batch loads windows: one of 2,000 short messages takes 4 ms."""
+WORTH = 0.25
+"""Seconds: what would take less is loaded all the same. While conversations wait, the windows of
+the partition are not those of one point of the log, and nothing can be compared with them.
+"""
 FIRST = 4
 """Windows that are loaded together at first; more of those that take less."""
 
@@ -18,8 +22,8 @@ FIRST = 4
 class LoadParts:
     """The record keys of windows to load, in parts; tenants take turns.
 
-    It ends when the time is over and no more than ``room`` are left, and takes all where there is
-    no room. What takes its time is measured from one part to the next.
+    It ends when the time is over, what is left would take long, and no more than ``room`` are left.
+    It takes all where there is no room. What takes its time is measured from one part to the next.
     """
 
     def __init__(self, keys: Mapping[bytes, Key], room: int) -> None:
@@ -34,10 +38,13 @@ class LoadParts:
             part, self.left = self.left[:size], self.left[size:]
             yield part
             spent = time.perf_counter() - begun
-            if spent >= SECONDS and len(self.left) <= self._room:
-                return
-            fits = int((count - len(self.left)) * (SECONDS / spent - 1))
-            size = max(FIRST, min(2 * size, fits), len(self.left) - self._room)
+            each = spent / (count - len(self.left))
+            fits = len(self.left)
+            if each * fits > WORTH:
+                if spent >= SECONDS and fits <= self._room:
+                    return
+                fits = int((SECONDS - spent) / each)
+            size = max(FIRST, min(4 * size, fits), len(self.left) - self._room)
 
 
 def _in_turns(keys: Mapping[bytes, Key]) -> list[bytes]:

@@ -290,6 +290,7 @@ async def test_what_waits_for_its_window_waits_for_a_bounded_number_of_batches(
 def load_as_few_as_possible(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each batch puts off all but the first window that it has to load."""
     monkeypatch.setattr(load_parts, "SECONDS", 0.0)
+    monkeypatch.setattr(load_parts, "WORTH", 0.0)
     monkeypatch.setattr(load_parts, "FIRST", 1)
 
 
