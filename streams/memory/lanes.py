@@ -1,8 +1,8 @@
 """Which records of a topic are taken in next, where a tenant with many waits behind itself.
 
 Records are read ahead, and taken in by turns of their tenants. Those of a tenant with too many are
-put off: they are read again from the first of them on, once nobody else has any. So records come
-out in order within a tenant only, and again after a restart: who takes them in knows repeats.
+put off: they are read again from the first of them on, beside the others'. So records come out in
+order within a tenant only, and again after a restart: who takes them in knows repeats.
 """
 
 from __future__ import annotations
@@ -46,6 +46,8 @@ class Lanes:
         """Of each partition the offset before which all was read."""
         self.again: dict[int, int] = {}
         """Where to read the records again that were put off; empty while there are none."""
+        self.times_put_off = 0
+        """How often a tenant was put off."""
         self._waiting: dict[str, _Tenant] = {}
         self._size = 0
         self._taken: list[Waiting] = []
@@ -75,6 +77,7 @@ class Lanes:
         self._open[partition][row.offset] = None
         if own.size > OWN_BYTES:
             self._put_off.add(tenant)
+            self.times_put_off += 1
             self._size -= self._waiting.pop(tenant).size
             for one in own.records:
                 del self._open[one.partition][one.row.offset]
@@ -108,10 +111,14 @@ class Lanes:
             del self._open[partition][row.offset]
         self._taken = []
 
-    def applied_again(self, positions: Mapping[int, int]) -> None:
+    def applied_again(self, positions: Mapping[int, int], times: int) -> None:
         """What was put off before these offsets was taken in; where that is all, nobody is put off
-        any more. What was not read yet counts for nothing: its tenants may be put off later.
+        any more. What was not read yet counts for nothing: its tenants may be put off later. Nor
+        does any of it, unless :attr:`times_put_off` still is what it was before that was read: who
+        was put off meanwhile may have records there.
         """
+        if self.times_put_off != times:
+            return
         self.again.update({p: min(offset, self.read[p]) for p, offset in positions.items()})
         if all(offset >= self.read[p] for p, offset in self.again.items()):
             self.again, self._put_off = {}, set()

@@ -45,6 +45,7 @@ BUILDING = (
     f" PRAGMA cache_size = -{64 << 10}"
 )
 """Nobody reads it yet, and after a crash it is begun anew."""
+_READING = f"PRAGMA query_only = ON; PRAGMA cache_size = -{8 << 10}"
 
 
 class _Unfit(Exception):
@@ -58,7 +59,9 @@ def remove(path: Path) -> None:
 
 
 class SqliteIndex:
-    """Such a database. Calls may come from any thread; they take turns."""
+    """Such a database. Calls may come from any thread; they take turns. Searches of a file do not
+    wait for who writes it.
+    """
 
     TABLES: ClassVar[str]
     """Those of its own."""
@@ -79,6 +82,9 @@ class SqliteIndex:
         self._path = path
         self._building = building
         self._lock = threading.Lock()
+        self._reading = threading.Lock()
+        """Of who reads beside the writer; who needs both takes it last."""
+        self._reader: sqlite3.Connection | None = None
         self._wipes = Wipes()
         self._unmerged = False
         """Whether the index of words has parts with deleted texts."""
@@ -95,7 +101,7 @@ class SqliteIndex:
             self._replaced(str(error.__cause__ or error))
             self.drop()
         except BaseException:
-            self._db.close()
+            self._let_go()
             raise
 
     @property
@@ -112,14 +118,14 @@ class SqliteIndex:
         if self._unmerged and self._path is not None and not self._building:
             with suppress(Healing, MemoryUnavailable, sqlite3.Error):  # the next to open it does so
                 self._wipe()
-        with self._lock:
-            self._db.close()
+        with self._lock, self._reading:
+            self._let_go()
 
     def drop(self) -> None:
         """Delete everything, the checkpoints too. Where that fails it stays :attr:`damaged`."""
-        with self._lock, naming_faults(self._folder):
+        with self._lock, self._reading, naming_faults(self._folder):
             self.damaged = True
-            self._db.close()
+            self._let_go()
             if self._path is not None:
                 remove(self._path)
             self._db = self._open()
@@ -127,7 +133,7 @@ class SqliteIndex:
 
     def finish(self) -> None:
         """Make what was built a store that lasts, safely on its disk."""
-        with self._lock:
+        with self._lock, self._reading:
             end_building(self._db)
             self._db.executescript(self.INDEXES)
             self._complete(self._db)
@@ -143,10 +149,10 @@ class SqliteIndex:
 
     def adopt(self, other: Self) -> None:
         """Become another one, which must not be used any more. Readers find one or the other."""
-        with self._lock, other._lock:
+        with self._lock, other._lock, self._reading:
             if self._path is not None and other._path is not None:
                 self._hand_over(other._db, self._path)
-            self._db.close()
+            self._let_go()
             self._path, self._db = other._path, other._db
             self._begins()
 
@@ -181,6 +187,12 @@ class SqliteIndex:
 
     def _hand_over(self, db: sqlite3.Connection, path: Path) -> None:
         """Give the one that takes its place what does not follow from the topic."""
+
+    def _let_go(self) -> None:
+        if self._reader is not None:
+            self._reader.close()
+            self._reader = None
+        self._db.close()
 
     def _open(self) -> sqlite3.Connection:
         """Open the file; one that is unfit is replaced, once."""
@@ -224,13 +236,31 @@ class SqliteIndex:
 
     @contextmanager
     def _turn(self, *, write: bool = False) -> Iterator[sqlite3.Connection]:
-        with self._lock, naming_faults(self._folder):
+        with self._lock, self._naming_damage():
+            if not write:
+                yield self._db
+                return
+            with transaction(self._db):
+                yield self._db
+
+    @contextmanager
+    def _search_turn(self) -> Iterator[sqlite3.Connection]:
+        """A turn of who only reads, beside the writer: all of it sees what was written before."""
+        if self._path is None or self._building:  # only one connection can have it
+            with self._turn() as db:
+                yield db
+            return
+        with self._reading, self._naming_damage():
+            if self._reader is None:
+                self._reader = _reader_of(self._path)
+            with _snapshot(self._reader):
+                yield self._reader
+
+    @contextmanager
+    def _naming_damage(self) -> Iterator[None]:
+        with naming_faults(self._folder):
             try:
-                if not write:
-                    yield self._db
-                    return
-                with transaction(self._db):
-                    yield self._db
+                yield
             except sqlite3.Error as error:
                 if is_damaged(error) or self.damaged:
                     self.damaged = True
@@ -271,7 +301,8 @@ class SqliteIndex:
             self._begins()
             merge_words(partial(self._turn, write=True))
             self._unmerged = False
-            with self._turn() as db:
+            # What a reader still sees would stay in the file.
+            with self._turn() as db, self._reading:
                 if self._path is not None:
                     if not self._wipes.may_rewrite(_size_of(db)):
                         return
@@ -280,6 +311,24 @@ class SqliteIndex:
                     self._wipes.rewritten()
                 db.execute("DELETE FROM unmerged")
                 db.execute("PRAGMA wal_checkpoint (TRUNCATE)")
+
+
+def _reader_of(path: Path) -> sqlite3.Connection:
+    # It makes no file: that is the writer's.
+    name = f"{path.absolute().as_uri()}?mode=rw"
+    reader = sqlite3.connect(name, uri=True, isolation_level=None, check_same_thread=False)
+    reader.executescript(_READING)
+    return reader
+
+
+@contextmanager
+def _snapshot(db: sqlite3.Connection) -> Iterator[None]:
+    db.execute("BEGIN")
+    try:
+        yield
+    finally:
+        if db.in_transaction:
+            db.execute("ROLLBACK")
 
 
 def _size_of(db: sqlite3.Connection) -> int:

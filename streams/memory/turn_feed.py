@@ -29,6 +29,12 @@ AHEAD = 200
 """Records read at once: some ms of work, mostly of the event loop."""
 SOON = 0.25
 """Seconds that a tenant waits for what was put off."""
+RECENT = 1.0
+"""Seconds after a search for which another one is to be expected."""
+BESIDE_SEARCHES = 10
+"""Records that were put off and are taken in at once then: searches wait for the processor."""
+REST = 3.0
+"""Seconds of rest then for each second of work: a quarter of a processor is used."""
 
 
 class TurnFeed(TopicFeed):
@@ -53,8 +59,9 @@ class TurnFeed(TopicFeed):
         self._begins = True
         self._release = version("threadfold")
         self._lanes: Lanes | None = None
-        self._again: AIOKafkaConsumer | None = None
-        self._again_at: dict[int, int] = {}
+        self._later: asyncio.Task[None] | None = None
+        """Takes in what was put off."""
+        self._searched = -RECENT
 
     async def stop(self) -> None:
         """Stop feeding, and let go of the folder."""
@@ -81,8 +88,7 @@ class TurnFeed(TopicFeed):
         events which the log has lost meanwhile (an erasure may be among them), or which this
         release may read and an earlier one could not.
         """
-        self._lanes = None
-        await self._close_again()
+        await self._end_later()
         if self.store.damaged:
             logger.warning(
                 "the index of turns in %s is damaged: it is filled again", self.store.path
@@ -118,14 +124,18 @@ class TurnFeed(TopicFeed):
             return
         if self._lanes is None:
             self._lanes = Lanes(self._next)
-        worked = await self._read_on(self._lanes)
-        if worked:
-            await asyncio.sleep(self.rest * worked)
+        if self._later is not None and self._later.done():
+            self._later.result()
+            self._later = None
+        if self._lanes.again and self._later is None:
+            name = f"{self._name}-put-off"
+            self._later = asyncio.create_task(self._take_put_off(self._lanes), name=name)
+        await asyncio.sleep(self.rest * await self._read_on(self._lanes))
 
     async def _read_on(self, lanes: Lanes) -> float:
         """Read ahead, and take some records in; the seconds that this took."""
         assert self._consumer is not None
-        idle, batches = lanes.is_empty and not lanes.again, dict[int, list[Row]]()
+        idle, batches, before = lanes.is_empty, dict[int, list[Row]](), dict(lanes.read)
         if not lanes.is_full:
             batches, read = await self._read(self._consumer, 500 if idle else 0, AHEAD)
             for partition, rows in batches.items():
@@ -140,41 +150,65 @@ class TurnFeed(TopicFeed):
                 found.setdefault(partition, []).append(row)
             seconds = await self._take_up_to(found, lanes.positions_after_taken())
             lanes.applied()
-        elif lanes.again:
-            seconds = await self._read_again(lanes)
-        elif idle and not batches:
+        elif not batches and not lanes.again:
             await self._idle()
         positions = lanes.positions
-        if not idle or positions != self._next:
+        if not idle or lanes.read != before or positions != self._next:
             await self._advance(positions)
         return seconds
 
-    async def _read_again(self, lanes: Lanes) -> float:
-        """Take in some of the records that were put off; the seconds that this took."""
-        if self._again is None:
-            self._again, self._again_at = await self._connected(), {}
-        for place in self._places:
-            if self._again_at.get(place.partition) != (at := lanes.again[place.partition]):
-                self._again.seek(place, at)
-        batches, self._again_at = await self._read(self._again, 10, self.at_once)
+    async def _take_put_off(self, lanes: Lanes) -> None:
+        """Take in the records that were put off. What comes is read on meanwhile: a search waits
+        until all is read, and not for these.
+        """
+        consumer, at = await self._connected(), dict[int, int]()
+        try:
+            while lanes.again and self._lanes is lanes:
+                beside = time.monotonic() < self._searched + RECENT
+                for place in self._places:
+                    if at.get(place.partition) != (first := lanes.again[place.partition]):
+                        consumer.seek(place, first)
+                at, seconds = await self._read_again(
+                    consumer, lanes, BESIDE_SEARCHES if beside else self.at_once
+                )
+                await self._advance(lanes.positions)
+                await asyncio.sleep(seconds * (REST if beside else self.rest))
+        finally:
+            await self._disconnect(consumer)
+
+    async def _read_again(
+        self, consumer: AIOKafkaConsumer, lanes: Lanes, most: int
+    ) -> tuple[dict[int, int], float]:
+        """Take in some of the records that were put off; where the consumer is then, and the
+        seconds that this took.
+        """
+        times = lanes.times_put_off
+        batches, at = await self._read(consumer, 10, most)
+        if lanes.times_put_off != times:  # who was put off meanwhile may have earlier ones
+            return at, 0.0
         found = {
             partition: put_off
             for partition, rows in batches.items()
             if (put_off := [row for row in rows if _is_due_again(lanes, partition, row)])
         }
+        up_to = {partition: min(offset, lanes.read[partition]) for partition, offset in at.items()}
         seconds = await self._take_up_to(found, lanes.positions) if found else 0.0
-        lanes.applied_again(self._again_at)
-        if not lanes.again:
-            await self._close_again()
-        return seconds
+        lanes.applied_again(up_to, times)
+        return at, seconds
 
-    async def _close_again(self) -> None:
-        consumer, self._again = self._again, None
-        await self._disconnect(consumer)
+    async def _end_later(self) -> None:
+        """Let go of what was read. A batch that is being taken in is waited for: the store may be
+        emptied next.
+        """
+        self._lanes = None
+        if self._later is not None:
+            await asyncio.wait([self._later])
+            if not self._later.cancelled():
+                self._later.exception()
+            self._later = None
 
     async def _close(self) -> None:
-        self._lanes = None
-        await self._close_again()
+        await self._end_later()
         await super()._close()
 
     async def has_all_of(
@@ -199,6 +233,8 @@ class TurnFeed(TopicFeed):
         patience = self._patience(timeout)
         if self._lanes is not None and self._lanes.is_put_off(tenant):
             patience = min(patience, SOON)
+        else:
+            self._searched = time.monotonic()
         await self._wait(has, patience)
 
     def _checkpoints(self) -> dict[int, int]:

@@ -125,7 +125,7 @@ class SqliteTurns(SqliteIndex):
         if only.types or only.topic is not None:
             return []
         hits: list[TurnHit] = []
-        with self._turn() as db:
+        with self._search_turn() as db:
             branches: dict[int, Branches] = {}
             admits = _admits(db, only)
             for number, *score in find_texts(db, only.within, stems, admits):

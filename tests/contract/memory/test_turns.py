@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import random
+import threading
 import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -214,6 +217,32 @@ def test_a_file_goes_on_where_it_was_and_a_copy_goes_its_own_way(tmp_path: Path)
     other.apply([said(6, user("Tea after all."))], {0: 6})
     assert texts(other, "tea", Filter("acme")) == []
     other.close()
+
+
+def test_a_search_of_a_file_does_not_wait_for_who_writes_it(tmp_path: Path) -> None:
+    turns, writes, may_go_on = (
+        SqliteTurns(tmp_path / "turns.db"),
+        threading.Event(),
+        threading.Event(),
+    )
+
+    class Slow(list[Said]):
+        def __iter__(self) -> Iterator[Said]:
+            yield from super().__iter__()
+            writes.set()
+            assert may_go_on.wait(60)
+
+    turns.apply([said(1, opened()), said(2, user("I like tea"))], {0: 2})
+    with ThreadPoolExecutor(2) as threads:
+        try:
+            written = threads.submit(turns.apply, Slow([said(3, user("Tea is out"))]), {0: 3})
+            assert writes.wait(60)
+            assert threads.submit(texts, turns, "tea").result(30) == ["I like tea"]
+        finally:
+            may_go_on.set()
+        written.result(60)
+    assert sorted(texts(turns, "tea")) == ["I like tea", "Tea is out"]
+    turns.close()
 
 
 def test_what_is_erased_is_in_no_byte_of_the_files(tmp_path: Path) -> None:

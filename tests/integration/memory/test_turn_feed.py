@@ -89,6 +89,44 @@ async def test_who_has_few_events_does_not_wait_behind_who_has_many(
             turns.close()
 
 
+async def test_a_search_does_not_wait_while_what_was_put_off_is_written(
+    world: LocalStack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    turns, writes, may_go_on = SqliteTurns(), threading.Event(), threading.Event()
+    apply = turns.apply
+
+    def held(said: Sequence[Said], checkpoints: Mapping[int, int], unread_by: str | None) -> None:
+        writes.set()
+        assert may_go_on.wait(60)
+        apply(said, checkpoints, unread_by)
+
+    async def is_writing() -> bool:
+        return writes.is_set()
+
+    async with ConversationService(world.settings) as backend:
+        await put(backend, "calm", "short", "A quiet word.")
+        feed = TurnFeed(backend.settings, backend.keys, turns)
+        feed.start()
+        try:
+            await feed.has_all_of("calm", None, 60)
+            monkeypatch.setattr(turns, "apply", held)
+            monkeypatch.setattr(lanes, "OWN_BYTES", 0)
+            await put(backend, "loud", "long", "Word 0")
+            await until(is_writing)
+            await put(backend, "loud", "long", *(f"Word {n}" for n in range(1, EACH)))
+            await feed.has_all_of("calm", None, 5)
+            with pytest.raises(WaitTimedOut):
+                await feed.has_all_of("loud", None, 0)
+            may_go_on.set()
+            await feed.caught_up(timeout=60)
+            hits = turns.search(Filter("loud", conversation="long"), ["word"], 2 * EACH)
+            assert {hit.turn.text for hit in hits} == {f"Word {n}" for n in range(EACH)}
+        finally:
+            may_go_on.set()
+            await feed.stop()
+            turns.close()
+
+
 async def test_what_a_later_release_reads_counts_from_where_it_stands(
     world: LocalStack, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

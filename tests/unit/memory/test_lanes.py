@@ -27,6 +27,9 @@ class Reader:
         self.log, self.lanes = log, Lanes(dict.fromkeys(range(PARTITIONS), 0))
         self.done: set[tuple[int, int]] = set()
         self.order: list[tuple[str, int, int]] = []
+        self.begun: tuple[dict[int, int], int] | None = None
+        """Where records are read again, and how often a tenant had been put off before."""
+        self.due: list[tuple[int, int]] | None = None
 
     def read(self, *counts: int) -> None:
         """So many more records of each partition."""
@@ -40,24 +43,42 @@ class Reader:
         self.lanes.read_up_to(ends)
 
     def work(self, most: int) -> None:
-        after = None
         if taken := self.lanes.take(most):
             after = self.lanes.positions_after_taken()
             for partition, one in taken:
                 self._apply(partition, one.offset)
             self.lanes.applied()
-        elif self.lanes.again:
-            at = dict(self.lanes.again)
-            for partition in at:
-                for offset in range(
-                    at[partition], min(at[partition] + most, len(self.log[partition]))
-                ):
-                    if self.lanes.is_due_again(self.log[partition][offset], partition, offset):
-                        self._apply(partition, offset)
-                    at[partition] = offset + 1
-            self.lanes.applied_again(at)
-        if after is not None:
             assert after == self.lanes.positions
+        self.check()
+
+    def work_all(self) -> None:
+        for _ in range(200):
+            self.work(3)
+            self.work_again(3)
+
+    def work_again(self, most: int) -> None:
+        """One of the three steps that take in what was put off, beside the others."""
+        if self.begun is None:
+            if self.lanes.again:
+                self.begun = dict(self.lanes.again), self.lanes.times_put_off
+            return
+        at, times = self.begun
+        if self.due is None and self.lanes.times_put_off != times:
+            self.begun = None
+        elif self.due is None:
+            ends = {p: min(at[p] + most, len(self.log[p])) for p in at}
+            self.due = [
+                (p, offset)
+                for p in at
+                for offset in range(at[p], ends[p])
+                if self.lanes.is_due_again(self.log[p][offset], p, offset)
+            ]
+            self.begun = {p: min(end, self.lanes.read[p]) for p, end in ends.items()}, times
+        else:
+            for partition, offset in self.due:
+                self._apply(partition, offset)
+            self.lanes.applied_again(at, times)
+            self.begun = self.due = None
         self.check()
 
     def _apply(self, partition: int, offset: int) -> None:
@@ -85,17 +106,24 @@ def few(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @given(
     log=st.lists(st.lists(st.sampled_from("aaaab" + "cd"), max_size=40), min_size=3, max_size=3),
-    steps=st.lists(st.integers(1, 12) | st.tuples(*[st.integers(0, 12)] * PARTITIONS), max_size=60),
+    steps=st.lists(
+        st.integers(-12, -1) | st.integers(1, 12) | st.tuples(*[st.integers(0, 12)] * PARTITIONS),
+        max_size=60,
+    ),
 )
 def test_each_tenants_records_come_in_order_and_all_of_them(
     log: Log, steps: list[int | tuple[int, ...]]
 ) -> None:
     reader = Reader(log)
     for step in steps:
-        reader.work(step) if isinstance(step, int) else reader.read(*step)
+        if not isinstance(step, int):
+            reader.read(*step)
+        elif step > 0:
+            reader.work(step)
+        else:
+            reader.work_again(-step)
     reader.read(*map(len, log))
-    for _ in range(200):
-        reader.work(3)
+    reader.work_all()
     assert reader.lanes.positions == {p: len(tenants) for p, tenants in enumerate(log)}
     assert reader.lanes.is_empty and not reader.lanes.again
     for tenant in "abcd":
@@ -121,11 +149,25 @@ def test_who_reads_again_ahead_of_the_first_reader_passes_over_nobody() -> None:
     reader = Reader([["a"] * 6 + ["b"] * 6, ["b"] * 2, []])
     reader.read(6, 0, 0)
     assert reader.lanes.is_put_off("a")
-    reader.work(3)  # it goes over the second partition, where "b" is not put off yet
+    for _ in range(3):  # it goes over the second partition, where "b" is not put off yet
+        reader.work_again(3)
     reader.read(6, 2, 0)
     assert reader.lanes.is_put_off("b")
-    for _ in range(20):
-        reader.work(3)
+    reader.work_all()
+    assert reader.lanes.positions == {0: 12, 1: 2, 2: 0}
+    assert len(reader.done) == 14
+
+
+def test_who_is_put_off_while_records_are_read_again_is_not_passed_over() -> None:
+    reader = Reader([["a"] * 6 + ["b"] * 6, ["b"] * 2, []])
+    reader.read(6, 2, 0)
+    for _ in range(2):  # it has read the second partition, where "b" waits
+        reader.work_again(3)
+    reader.read(6, 0, 0)
+    assert reader.lanes.is_put_off("b")
+    reader.work_again(3)
+    assert reader.lanes.again[1] == 0
+    reader.work_all()
     assert reader.lanes.positions == {0: 12, 1: 2, 2: 0}
     assert len(reader.done) == 14
 
