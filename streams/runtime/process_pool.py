@@ -107,8 +107,13 @@ class ProcessPool:
                 continue
             answer: asyncio.Future[T] = asyncio.get_running_loop().create_future()
             called.add_done_callback(self._when_done(process, answer))
-            with suppress(BrokenExecutor):
+            try:
                 return await answer
+            except BrokenExecutor:
+                continue
+            finally:
+                # Their error holds this frame: what it was about would wait for the collector.
+                del called, answer
         raise WorkerLost("the process that was to do the work ended twice: try again")
 
     async def close(self, *, wait: bool = True) -> None:
