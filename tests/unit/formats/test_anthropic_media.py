@@ -111,7 +111,7 @@ THOUGHTS = [
 ]
 
 
-def told(*messages: dict[str, Any], policy: dict[str, Any] | None = None) -> Talk:
+def talk_of(*messages: dict[str, Any], policy: dict[str, Any] | None = None) -> Talk:
     """A conversation of a user's question and these messages, in Anthropic's format."""
     talk = Talk(policy or {})
     for message in ({"role": "user", "content": "q"}, *messages):
@@ -131,7 +131,7 @@ def sent(talk: Talk, max_tokens: int | None = None) -> list[dict[str, Any]]:
 
 
 def after_a_question(*messages: dict[str, Any]) -> list[dict[str, Any]]:
-    return sent(told(*messages))
+    return sent(talk_of(*messages))
 
 
 @pytest.mark.parametrize("thoughts", [THOUGHTS[:1], THOUGHTS[1:], THOUGHTS])
@@ -215,7 +215,7 @@ def results(messages: list[dict[str, Any]]) -> list[Any]:
 
 @pytest.mark.parametrize("cuts", ["stable", "exact"])
 def test_images_and_documents_of_a_result_are_sent_as_they_were_given(cuts: str) -> None:
-    talk = told(*asked_and_shown(SHOWN), policy={"cuts": cuts})
+    talk = talk_of(*asked_and_shown(SHOWN), policy={"cuts": cuts})
     assert results(sent(talk)) == [SHOWN]
     words = [PAGE, WORDS[0], WORDS[0], WORDS[1], WORDS[1], WORDS[1]]
     assert json.loads(talk.text())[-1]["content"] == words, "OpenAI takes none from a tool"
@@ -229,7 +229,7 @@ def test_an_error_is_sent_with_words_for_its_images_and_documents() -> None:
 
 
 def test_images_and_files_of_a_model_or_the_system_are_words() -> None:
-    talk = told()
+    talk = talk_of()
     parts = [{"type": "image_url", "image_url": {"url": PNG}}, {"type": "file", "file": {}}]
     talk.say("message", role="system", content=parts)
     talk.say("message", role="assistant", content=parts)
@@ -237,7 +237,7 @@ def test_images_and_files_of_a_model_or_the_system_are_words() -> None:
 
 
 def test_a_result_that_a_render_shortened_is_sent_as_the_note_that_stands_for_it() -> None:
-    talk = told(*asked_and_shown([{"type": "text", "text": "word " * 2_000}, IMAGE]))
+    talk = talk_of(*asked_and_shown([{"type": "text", "text": "word " * 2_000}, IMAGE]))
     (whole,), (short,) = results(sent(talk)), results(sent(talk, 1_000))
     assert whole[1] == IMAGE
     assert [block["type"] for block in short] == ["text"]
@@ -245,7 +245,7 @@ def test_a_result_that_a_render_shortened_is_sent_as_the_note_that_stands_for_it
 
 
 async def test_a_pinned_result_is_sent_with_its_image_beside_the_summary_too() -> None:
-    talk = told(policy={**SMALL, "working_budget": 1_500})
+    talk = talk_of(policy={**SMALL, "working_budget": 1_500})
     talk.call("a")
     image = {"type": "image_url", "image_url": {"url": PNG, "detail": "low"}}
     talk.say("tool.result", tool_call_id="a", content=[PAGE, image], pinned=True)
