@@ -110,7 +110,7 @@ class Restores:
             befores.append((left.rows[0][0], left.before))
             mine += await self._read_again(left.next())
             if not left.rows:
-                del self._left[key]
+                self._left.pop(key, None)  # all were forgotten while it was read
         if befores:
             before = min(befores, key=itemgetter(0))[1]
             rows = [*sorted(mine, key=_offset), *self._behind(rows)]

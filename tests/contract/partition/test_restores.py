@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import pytest
 
@@ -397,6 +397,37 @@ async def test_a_partition_that_is_given_up_while_a_conversation_waits_announces
     with pytest.raises(Fenced):
         await owner.partition.process([late])
     assert owner.sink.accepted == before
+
+
+async def test_a_partition_that_is_given_up_while_what_waits_is_read_again_is_fenced(
+    parts: Parts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(restores, "MOST_ROWS", 2)
+    talks = await long_talk(parts)
+    one = parts.keys[0]
+    talks.say(one, events.Rollback(f"{NUMBER}-{talks.logs[one][3][0]}"))
+    for i in range(4):
+        talks.say(one, events.Message("user", f"behind it {i}"))
+    raws = await parts.put(talks.rows)
+    owner = Owner(parts, Checkpoint(offset=parts.first - 1))
+    await owner.partition.process(raws)
+    await asyncio.sleep(0)
+    await owner.release()
+    assert owner.partition.restoring and not owner.gates
+    read = parts.log.read
+
+    async def given_up(positions: Iterable[Position]) -> dict[Position, Raw]:
+        owner.partition.close()
+        return await read(positions)
+
+    monkeypatch.setattr(parts.log, "read", given_up)
+    with pytest.raises(Fenced):
+        await owner.partition.process([])
+    monkeypatch.undo()
+    owner = Owner(parts, await parts.stored())
+    await owner.partition.process(raws)
+    await owner.drain()
+    assert await parts.images() == parts.expected(talks)
 
 
 class Between(TimeSlices):
