@@ -182,7 +182,7 @@ class Partition(PartitionWindows):
             if not plain and prepared is None:
                 slice_.give_up()
                 prepared, left = await self._prepare(rows[n:], self._restores.room)
-                self._restores.put_off(rows[n:], left)
+                self._restores.put_off(left)
                 slot = slots.get(key) if key is not None else None
             if pending and key in pending:
                 self._restores.wait(key, row)

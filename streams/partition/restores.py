@@ -145,13 +145,14 @@ class Restores:
         """Begin to read the history of a rollback of ``window`` in the batch; False where nothing
         is read beside.
         """
-        row, before = self._with_the_one_before(offset)
-        done = self._done
+        at = bisect_left(self._batch, offset, key=_offset)
+        row, done = self._batch[at], self._done
         if done is None or row.key is None:
             return False
         again: list[Raw] = []
         task = asyncio.ensure_future(self._history(window, history, again))
         task.add_done_callback(partial(self._is_there, row.key, done))
+        before = self._batch[at - 1] if at else self._before
         self.pending[row.key] = Restore(row, before, task, again)
         return True
 
@@ -160,22 +161,18 @@ class Restores:
         """How many conversations a batch may put off."""
         return 0 if self._done is None else MOST_PUT_OFF
 
-    def put_off(self, rows: Sequence[Row], names: Collection[bytes]) -> None:
-        """Have these conversations wait from their first record of these, which are the batch's:
-        for the next batch, which comes at once.
+    def put_off(self, names: Collection[bytes]) -> None:
+        """Have these conversations wait from their first record of the batch on: for the next
+        batch, which comes at once.
         """
         if not names or self._done is None:
             return
-        for row in rows:
-            name = row.key
-            if name is not None and name in names and name not in self.pending:
-                _, before = self._with_the_one_before(row.offset)
-                self.pending[name] = Restore(row, before)
+        before = self._before
+        for row in self._batch:
+            if row.key is not None and row.key in names and row.key not in self.pending:
+                self.pending[row.key] = Restore(row, before)
+            before = row
         self._done()
-
-    def _with_the_one_before(self, offset: int) -> tuple[Row, Row | None]:
-        at = bisect_left(self._batch, offset, key=_offset)
-        return self._batch[at], self._batch[at - 1] if at else self._before
 
     async def _history(
         self, window: Window, history: Callable[[], Awaitable[History]], again: list[Raw]

@@ -151,7 +151,6 @@ class CompactionScheduler:
         self._first = first_pause
         self._patience = Patience(first_pause)
         self._turns: WeakKeyDictionary[Partition, RequestTurns] = WeakKeyDictionary()
-        self._looked: WeakKeyDictionary[Partition, float] = WeakKeyDictionary()
 
     async def ask(
         self,
@@ -199,10 +198,10 @@ class CompactionScheduler:
     ) -> Extent | None:
         """How far compactors are; None where that is not to be looked at now."""
         now = time.monotonic()
-        late = now >= self._looked.get(partition, 0.0) + LOOK_EVERY
+        late = now >= turns.looked + LOOK_EVERY
         if self._answered is None or not (needed or (late and turns.full)):
             return None
-        self._looked[partition] = now
+        turns.looked = now
         return (await self._answered([partition.number]))[partition.number]
 
     async def _go_on(self, partition: Partition, turns: RequestTurns, most: int) -> set[Key]:

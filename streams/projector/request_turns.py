@@ -60,6 +60,8 @@ class RequestTurns:
         """By tenant and request id."""
         self._lines: dict[str, dict[Key, None]] = {}
         """By tenant, the one whose turn comes next first; of each the longest due first."""
+        self.looked = 0.0
+        """When it was last looked how far compactors are (``time.monotonic``)."""
 
     @property
     def full(self) -> bool:

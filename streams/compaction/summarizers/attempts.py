@@ -52,8 +52,8 @@ class Attempts:
 
     def check(self, tenant: str) -> None:
         """Raise EndpointResting while the circuit is open for a tenant."""
-        if self._circuit.refusal(tenant) is not None:
-            raise EndpointResting(self._resting(tenant))
+        if (why := self._circuit.refusal(tenant)) is not None:
+            raise EndpointResting(f"the circuit of {self.title} {why}")
 
     async def run(
         self, tenant: str, call: Callable[[float], Awaitable[Answer]], *, taken: bool = False
@@ -93,9 +93,9 @@ class Attempts:
             raise EndpointTimedOut(f"{self.title} was not called: no time is left")
         if not taken:
             await self._take(tenant, deadline)
+        self.check(tenant)
         admitted = self._circuit.admit(tenant)
-        if admitted is None:
-            raise EndpointResting(self._resting(tenant))
+        assert admitted is not None
         answered = False
         failure: AttemptFailed | None = None
         try:
@@ -108,7 +108,8 @@ class Attempts:
             raise
         finally:
             if self._circuit.settle(admitted, failure, answered=answered):
-                logger.warning("%s", self._resting(tenant), extra={"tenant": tenant})
+                why = self._circuit.refusal(tenant)
+                logger.warning("the circuit of %s %s", self.title, why, extra={"tenant": tenant})
                 if failure is not None:
                     # A pause and another attempt would only meet the open circuit.
                     failure.again = False
@@ -118,9 +119,6 @@ class Attempts:
             await self._limits.take(tenant, deadline)
         except RedisUnavailable as error:
             raise CallNotAllowed(str(error)) from None
-
-    def _resting(self, tenant: str) -> str:
-        return f"the circuit of {self.title} {self._circuit.refusal(tenant)}"
 
 
 def _pause(state: RetryCallState) -> float:

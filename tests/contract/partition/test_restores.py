@@ -127,8 +127,8 @@ async def test_others_are_folded_while_a_conversation_goes_back_to_an_old_event(
     owner = Owner(parts, Checkpoint(offset=parts.first - 1))
     await owner.partition.process(raws)
     assert owner.partition.restoring
-    stored = await parts.store.checkpoint(parts.generation, NUMBER)
-    assert stored is not None and stored.restoring
+    stored = await parts.stored()
+    assert stored.restoring
     last = raws[-1].position.offset
     assert (stored.offset, stored.ahead) == (before, last)
     assert stored.rollbacks == ((str(one), before + 1),)
@@ -139,8 +139,7 @@ async def test_others_are_folded_while_a_conversation_goes_back_to_an_old_event(
     # The next owner, which has read the first of these records again, knows what is there.
     successor = Owner(parts, stored)
     await successor.partition.process(raws[: before + 2 - parts.first])
-    found = await parts.store.checkpoint(parts.generation, NUMBER)
-    assert found is not None
+    found = await parts.stored()
     assert (found.offset, found.ahead, found.rollbacks) == (before, last, stored.rollbacks)
     successor.partition.close()
     owner = Owner(parts, found)
@@ -150,8 +149,8 @@ async def test_others_are_folded_while_a_conversation_goes_back_to_an_old_event(
     assert windows[one].meta.position < before
     await owner.drain()
     assert await parts.images() == parts.expected(talks)
-    stored = await parts.store.checkpoint(parts.generation, NUMBER)
-    assert stored is not None and not stored.restoring
+    stored = await parts.stored()
+    assert not stored.restoring
     assert stored.offset == raws[-1].position.offset
 
 
@@ -167,15 +166,15 @@ async def test_while_a_partition_heals_too_only_the_conversation_that_goes_back_
     await owner.partition.set_target(raws[-1].position.offset)
     async with asyncio.timeout(20):
         await owner.partition.process(raws[:-1])
-        stored = await parts.store.checkpoint(parts.generation, NUMBER)
-        assert stored is not None and stored.healing and stored.heals(other)
+        stored = await parts.stored()
+        assert stored.healing and stored.heals(other)
         await owner.partition.process(raws[-1:])
-    stored = await parts.store.checkpoint(parts.generation, NUMBER)
-    assert stored is not None and not stored.healing
+    stored = await parts.stored()
+    assert not stored.healing
     assert [stored.heals(whose) for whose in (one, other, one.tenant)] == [True, False, True]
     await owner.drain()
-    stored = await parts.store.checkpoint(parts.generation, NUMBER)
-    assert stored is not None and not stored.behind and not stored.heals(one)
+    stored = await parts.stored()
+    assert not stored.behind and not stored.heals(one)
     assert await parts.images() == parts.expected(talks)
 
 
@@ -315,8 +314,8 @@ async def test_others_go_on_however_much_waits_for_a_conversation(
     await _check_claims(parts, raws)
     await owner.drain()
     assert await parts.images() == parts.expected(talks)
-    stored = await parts.store.checkpoint(parts.generation, NUMBER)
-    assert stored is not None and not stored.restoring
+    stored = await parts.stored()
+    assert not stored.restoring
 
 
 async def _drive(
@@ -332,8 +331,7 @@ async def _drive(
         restored += owner.partition.restoring
         await _check_claims(parts, raws)
         if crashes and rng.random() < 0.3:
-            stored = await parts.store.checkpoint(parts.generation, NUMBER)
-            assert stored is not None
+            stored = await parts.stored()
             owner.partition.close()
             owner = Owner(parts, stored, owner.sink)
             rest = [raw for raw in raws if raw.position.offset > stored.offset]
@@ -344,8 +342,7 @@ async def _drive(
 
 async def _check_claims(parts: Parts, raws: Sequence[Raw]) -> None:
     """What a checkpoint says that windows include is in them."""
-    checkpoint = await parts.store.checkpoint(parts.generation, NUMBER)
-    assert checkpoint is not None
+    checkpoint = await parts.stored()
     at = {
         window.key: max(window.meta.position, max(stuck.offset, stuck.last) if stuck else -1)
         for window in await parts.windows()
@@ -472,8 +469,7 @@ async def test_a_partition_given_up_between_two_rollbacks_does_not_write_what_st
     # The first one's history is there, and the second one has not begun.
     slices.happens = owner.partition.close
     await owner.release()
-    stored = await parts.store.checkpoint(parts.generation, NUMBER)
-    assert stored is not None
+    stored = await parts.stored()
     other = Owner(parts, stored)
     await other.partition.process(raws)
     await other.drain()
