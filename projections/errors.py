@@ -360,11 +360,11 @@ class EmbeddedUnavailable(ThreadfoldError):
 
 class EmbeddingsUnavailable(ThreadfoldError):
     """Vectors cannot be made now: no model is prepared, or its endpoint does not answer. ``own``:
-    the cause is the tenant's own, whose budget is used up.
+    the tenant's budget is used up. ``refused``: the model does not take such a text.
     """
 
     problem = 503
-    own = False
+    own = refused = False
 
 
 class SearchUnavailable(ThreadfoldError):

@@ -66,6 +66,14 @@ class CachedEmbedder:
         self._cache.clear()
         self._forgotten += 1
 
+    async def check(self, tenant: str) -> None:
+        """Return if the model takes a plain text now, asked anew.
+
+        Raises:
+            EmbeddingsUnavailable: it does not.
+        """
+        await self._inner.embed(["text"], tenant)
+
     async def embed(self, texts: Sequence[str], tenant: str) -> Vectors:
         names = [_name(tenant, text) for text in texts]
         known = {name: self._cache[name] for name in names if name in self._cache}

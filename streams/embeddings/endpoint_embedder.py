@@ -23,6 +23,7 @@ from streams.compaction.summarizers.failures import (
     AttemptFailed,
     BudgetUsedUp,
     EndpointTimedOut,
+    InputRefused,
 )
 from streams.embeddings.embedder import Vectors, unit_vectors
 from streams.settings.endpoints import EmbeddingsSettings
@@ -66,6 +67,7 @@ class EndpointEmbedder:
         except (AttemptFailed, RedisUnavailable) as error:
             away = EmbeddingsUnavailable(str(error))
             away.own = isinstance(error, BudgetUsedUp)
+            away.refused = isinstance(error, InputRefused)
             raise away from None
 
     async def _call(self, texts: list[str], tenant: str, until: float) -> Vectors:

@@ -13,6 +13,7 @@ from itertools import groupby
 from typing import Generic
 
 from projections.errors import EmbeddingsUnavailable, ThreadfoldError
+from projections.memory.identity import Scope
 from streams.embeddings.embedder import CachedEmbedder
 from streams.embeddings.registry import Embeddings
 from streams.memory.store import Filter, H, TextVectors
@@ -44,6 +45,8 @@ class MemoryVectors(Generic[H]):
         self._epoch: tuple[int, int] | None = None
         self._done = 0
         """The number up to which all texts had vectors."""
+        self._refused: set[tuple[int, str]] = set()
+        """Texts, by number and content, that the model refused: none of them is asked for again."""
         self._task: asyncio.Task[None] | None = None
 
     @property
@@ -110,6 +113,7 @@ class MemoryVectors(Generic[H]):
         if epoch != self._epoch:
             # Texts were deleted, for good: what was made of them goes, and numbers come again.
             self._embeddings.forget()
+            self._refused.clear()
             self._done = 0
         after, failed = self._done, dict[str, EmbeddingsUnavailable]()
         while rows := await asyncio.to_thread(self._store.missing, embedder.model, after, BATCH):
@@ -129,21 +133,46 @@ class MemoryVectors(Generic[H]):
     ) -> dict[str, EmbeddingsUnavailable]:
         """Make the vectors of these texts; returns why some tenants' could not be made."""
         failed: dict[str, EmbeddingsUnavailable] = {}
-        scoped = [(decode_scope(scope), number, text) for number, scope, text in rows]
+        scoped = [
+            (decode_scope(scope), number, text)
+            for number, scope, text in rows
+            if (number, text) not in self._refused
+        ]
         scoped.sort(key=lambda row: (row[0].tenant, row[1]))
         for tenant, group in groupby(scoped, key=lambda row: row[0].tenant):
             own = list(group)
             for start in range(0, len(own), embedder.batch):
                 part = own[start : start + embedder.batch]
                 try:
-                    found = await embedder.embed([text for *_, text in part], tenant)
+                    new = await self._vectors_of(embedder, part)
                 except EmbeddingsUnavailable as error:
                     failed[tenant] = error
                     break
-                new = [
-                    NewVector(number, tenant, scope.user, vector, text)
-                    for (scope, number, text), vector in zip(part, found, strict=True)
-                ]
                 await asyncio.to_thread(self._store.add, embedder.model, new)
                 self.made += len(new)
         return failed
+
+    async def _vectors_of(
+        self, embedder: CachedEmbedder, part: Sequence[tuple[Scope, int, str]]
+    ) -> list[NewVector]:
+        """The vectors of one tenant's texts, but of those that the model refuses although it takes
+        others: halves are asked for, down to the text.
+        """
+        tenant = part[0][0].tenant
+        try:
+            found = await embedder.embed([text for *_, text in part], tenant)
+        except EmbeddingsUnavailable as error:
+            if not error.refused:
+                raise
+            if len(part) > 1:
+                middle = len(part) // 2
+                first = await self._vectors_of(embedder, part[:middle])
+                return first + await self._vectors_of(embedder, part[middle:])
+            await embedder.check(tenant)
+            logger.info("a text has no vector: %s", error, extra={"tenant": tenant})
+            self._refused.add(part[0][1:])
+            return []
+        return [
+            NewVector(number, tenant, scope.user, vector, text)
+            for (scope, number, text), vector in zip(part, found, strict=True)
+        ]

@@ -190,6 +190,41 @@ async def test_a_model_that_is_away_says_so_and_is_tried_again(
     await vectors.stop()
 
 
+async def test_texts_that_a_model_refuses_keep_no_other_waiting(
+    store: VectorStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Moderated(WordVectors):
+        takes = ""
+
+        async def embed(self, texts: Sequence[str], tenant: str) -> Vectors:
+            if any("curse" in text for text in texts) or self.takes == "nothing":
+                error = EmbeddingsUnavailable("embeddings 'words' answered 400")
+                error.refused = True
+                raise error
+            return await super().embed(texts, tenant)
+
+    monkeypatch.setattr("streams.memory.vectors.AGAIN", 0.02)
+    inner = Moderated("words-1", ALIKE)
+    inner.takes = "nothing"
+    curses, fine = (1, 5, 6, 20), range(30)
+    said_all = [said(n, f"{'curse' if n in curses else 'tea'} {n}") for n in fine]
+    store.apply([*said_all, said(31, "tea", Key("other", "c"))], {})
+    vectors = MemoryVectors(store.vectors, Fixed(inner))
+    vectors.start()
+    await until(lambda: "answered 400" in vectors.reason)
+    assert store.vectors.model is None  # which takes nothing: none of its texts is to blame
+    inner.takes = "all but curses"
+    await until(lambda: store.vectors.model is not None and not vectors.reason)
+    assert vectors.made == len(said_all) - len(curses) + 1
+    assert vectors.own == {}
+    assert (await texts(vectors, "beverage 7"))[0] == "tea 7"
+    inner.asked.clear()
+    store.apply([said(40, "curse 40"), said(41, "green tea 41")], {})
+    await until(lambda: vectors.made == len(said_all) - len(curses) + 2)
+    assert sorted(inner.asked) == ["green tea 41", "text"]  # former refusals are not sent again
+    await vectors.stop()
+
+
 async def test_without_embeddings_a_search_says_so(store: VectorStore) -> None:
     vectors = MemoryVectors(store.vectors, Embeddings(Settings()))
     vectors.start()

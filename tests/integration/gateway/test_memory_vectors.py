@@ -25,14 +25,18 @@ WORDS = WordVectors(synonyms={"tea": "drink", "beverage": "drink"})
 async def means(
     server: ModelServer, request: web.Request, asked: dict[str, Any]
 ) -> web.StreamResponse:
-    """Vectors in which a synonym is the same word."""
+    """Vectors in which a synonym is the same word; a curse is not taken."""
+    if any("curse" in text for text in asked["input"]):
+        return web.json_response({"error": {"code": "content_policy"}}, status=400)
     rows = [(await WORDS.embed([text], ""))[0].tolist() for text in asked["input"]]
     data = [{"index": i, "embedding": row} for i, row in enumerate(rows)]
     return web.json_response({"data": data, "usage": {"prompt_tokens": len(data)}})
 
 
 @pytest.mark.long
-async def test_a_saved_memory_is_found_by_its_meaning(settings: Settings) -> None:
+async def test_a_saved_memory_is_found_by_its_meaning_beside_a_text_that_is_refused(
+    settings: Settings,
+) -> None:
     control = await Control(settings).start()
     await control.write(
         {"generation/1": Generation(1, settings.partitions, {}), "generation/live": 1}
@@ -69,7 +73,8 @@ async def test_a_saved_memory_is_found_by_its_meaning(settings: Settings) -> Non
 
             await until(ready)
             saved = await http.post(
-                "/v1/memories?wait=applied", json=[{"text": "likes green tea", "user": "u-1"}]
+                "/v1/memories?wait=applied",
+                json=[{"text": text, "user": "u-1"} for text in ("a curse", "likes green tea")],
             )
             assert saved.status_code == 200, saved.text
             await until(by_meaning)
@@ -77,3 +82,4 @@ async def test_a_saved_memory_is_found_by_its_meaning(settings: Settings) -> Non
             assert hits["results"][0]["channels"] == ["vectors"] and "vectors" not in hits["away"]
             metrics = (await http.get("/metrics")).text
             assert 'embedding_calls_total{endpoint="small",outcome="ok"}' in metrics
+            assert 'embedding_calls_total{endpoint="small",outcome="input_refused"}' in metrics
