@@ -236,7 +236,10 @@ async def drop_topics(settings: Settings, prefix: str) -> list[str]:
     target = msgspec.structs.replace(settings, topic_prefix=prefix)
     if prefix == settings.topic_prefix:
         raise Conflict(f"{prefix} is the topic_prefix of these settings: its topics are in use")
-    control = await Control(target).start()
+    try:
+        control = await Control(target).start()
+    except TopicMismatch:
+        raise TopicMismatch(f"there are no topics of prefix {prefix}: none is deleted") from None
     try:
         state = control.state
         moved, copy = state.maintenance.get(""), state.copies.get("")

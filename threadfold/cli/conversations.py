@@ -29,20 +29,10 @@ FAR = 1 << 52
 
 
 @click.command()
+@click.option("--over-budget", is_flag=True, help="Conversations that are due for a summary.")
+@click.option("--parked", is_flag=True, help="Conversations that are parked at a poison event.")
 @click.option(
-    "--over-budget",
-    "kind",
-    flag_value="over-budget",
-    help="Conversations that are due for a summary.",
-)
-@click.option(
-    "--parked", "kind", flag_value="parked", help="Conversations that are parked at a poison event."
-)
-@click.option(
-    "--waiting",
-    "kind",
-    flag_value="waiting",
-    help="Conversations that wait for an approval or an answer.",
+    "--waiting", is_flag=True, help="Conversations that wait for an approval or an answer."
 )
 @click.option("--tenant", metavar="T", help="Only this tenant's.")
 @click.option(
@@ -51,7 +41,13 @@ FAR = 1 << 52
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object on each line.")
 @data_option
 def conversations(
-    kind: str | None, tenant: str | None, limit: int, as_json: bool, data: Path | None
+    over_budget: bool,
+    parked: bool,
+    waiting: bool,
+    tenant: str | None,
+    limit: int,
+    as_json: bool,
+    data: Path | None,
 ) -> None:
     """List conversations that are over their budget, parked, or wait for an approval or an answer.
 
@@ -59,9 +55,14 @@ def conversations(
     due come first. Parked: events wait behind one that cannot be applied (`dead-letters`).
     Waiting: the last active come first.
     """
-    if kind is None:
+    asked = [
+        kind
+        for kind, given in ((_over_budget, over_budget), (_parked, parked), (_waiting, waiting))
+        if given
+    ]
+    if len(asked) != 1:
         raise click.UsageError("give one of --over-budget, --parked and --waiting")
-    found = {"over-budget": _over_budget, "parked": _parked, "waiting": _waiting}[kind]
+    (found,) = asked
 
     async def look() -> list[dict[str, Any]]:
         rows: list[dict[str, Any]] = []

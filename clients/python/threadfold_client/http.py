@@ -161,7 +161,9 @@ class HttpTransport:
         except (httpx.InvalidURL, UnicodeEncodeError, ValueError) as error:
             raise unsendable(call, error) from None
 
-    def _broken(self, call: Call, error: httpx.HTTPError) -> Unavailable:
+    def _broken(self, call: Call, error: httpx.HTTPError) -> ClientError:
+        if (refused := _of_certificate(error)) is not None:
+            return Fault(f"{self.url}: its certificate is not accepted: {refused.verify_message}")
         # A read does nothing, and without a connection it is certain that nothing was done.
         unknown = call.method != "GET" and not isinstance(
             error, httpx.ConnectError | httpx.ConnectTimeout | httpx.PoolTimeout
@@ -173,6 +175,13 @@ class HttpTransport:
         )
         words = f" ({error})" if str(error) else f" ({type(error).__name__})"
         return Unavailable(f"{self.url} {what}{words}{MAYBE if unknown else ''}", unknown=unknown)
+
+
+def _of_certificate(error: BaseException | None) -> ssl.SSLCertVerificationError | None:
+    """The failed check of the server's certificate that is behind an error, None if none is."""
+    while error is not None and not isinstance(error, ssl.SSLCertVerificationError):
+        error = error.__cause__ or error.__context__
+    return error
 
 
 def _refused(call: Call, response: httpx.Response) -> ClientError:

@@ -78,5 +78,6 @@ async def test_conversations_are_listed_by_what_they_need_and_top_draws_what_goe
             await append(runtime, LONG, said, start=len(said))
             assert await screen.shows(r"events applied +(?!0\.0/)[\d.,]+/s")
             assert await screen.interrupt() == 130
-    ran = await cli("conversations", "--data", tmp_path)
-    assert ran.code == 2 and "give one of --over-budget" in ran.said
+    for given in ([], ["--parked", "--waiting"]):
+        ran = await cli("conversations", *given, "--data", tmp_path)
+        assert ran.code == 2 and "give one of --over-budget" in ran.said

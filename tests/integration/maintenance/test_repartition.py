@@ -105,6 +105,8 @@ async def test_every_conversation_is_the_same_in_more_partitions(
             await _reads_a_spilled_result(service)
     await no_workers(second)
 
+    nobody = await cli("topics", "drop", "nope", "--data", data)
+    assert nobody.code == 2 and "there are no topics of prefix nope" in nobody.err
     busy = await cli("topics", "drop", prefix, "--data", data)
     assert busy.code == 2 and "neither an unfinished copy" in busy.said
     dropped = await ok("topics", "drop", first.topic_prefix, "--data", target)
