@@ -133,7 +133,7 @@ class Control:
 
     async def ensure_tenant(self, name: str, policy: dict[str, Any] | None = None) -> Tenant:
         """Record a tenant before its first event. A policy given for a known tenant waits for the
-        next generation.
+        next generation; encryption as :meth:`change_tenant` says.
 
         Raises:
             InvalidName, InvalidPolicy: as named.
@@ -145,11 +145,9 @@ class Control:
         def change(known: Tenant | None) -> Tenant:
             if known is None:
                 return Tenant(name, policy or {})
-            return (
-                known
-                if policy is None or policy == known.policy
-                else msgspec.structs.replace(known, next_policy=policy)
-            )
+            if policy is None or (layer := self._sealing(known, policy)) == known.policy:
+                return known
+            return msgspec.structs.replace(known, next_policy=layer)
 
         return await self._put_tenant(name, change)
 
@@ -225,8 +223,9 @@ class Control:
         """Change a tenant's quota at once, and its policy with the next generation; None leaves
         each as it is.
 
-        Giving the policy that is in force takes back one that waits. Of changes at the same moment
-        each is made on top of the other.
+        Giving the policy that is in force takes back one that waits. A policy without `encryption`
+        leaves that as the tenant's policy has it. Of changes at the same moment each is made on top
+        of the other.
 
         Raises:
             UnknownTenant, InvalidPolicy: as named.
@@ -237,12 +236,13 @@ class Control:
             changed = self.state.tenant(name)
             if policy is not None:
                 self._check_policy(policy)
-                waits = recorded is not None and policy != self.state.policy_of(changed)
+                layer = self._sealing(changed, policy)
+                waits = recorded is not None and layer != self.state.policy_of(changed)
                 # Nothing can be in the log of a tenant that has no record yet: its policy is in
                 # force at once.
-                first = {} if recorded is not None else {"policy": policy}
+                first = {} if recorded is not None else {"policy": layer}
                 changed = msgspec.structs.replace(
-                    changed, next_policy=policy if waits else None, **first
+                    changed, next_policy=layer if waits else None, **first
                 )
             return (
                 changed
@@ -251,6 +251,18 @@ class Control:
             )
 
         return await self._put_tenant(name, change)
+
+    def _sealing(self, known: Tenant, policy: dict[str, Any]) -> dict[str, Any]:
+        """A new policy of a tenant, with the ``encryption`` that was chosen before where it names
+        none: what is said unencrypted stays readable in the log for good.
+        """
+        now = self.state.policy_of(known)
+        if "encryption" in policy or policy == now:
+            return policy
+        for chosen in (known.next_policy or {}, now):
+            if "encryption" in chosen:
+                return policy | {"encryption": chosen["encryption"]}
+        return policy
 
     async def settle_policies(self, live: Generation) -> None:
         """Take the policies that the live generation was built with from those that wait; those in

@@ -253,6 +253,14 @@ class State:
         rules = self._rules_alone(tenant)
         return rules is not None and rules.encrypts(tenant)
 
+    def unsealed_by(self, rules: Rules) -> list[str]:
+        """The tenants whose payloads are encrypted now, and would not be under these rules."""
+        return [
+            name
+            for name in sorted(self.tenants)
+            if self.encrypted(name) and not rules.encrypts(name)
+        ]
+
     def policy_error(self, tenant: str) -> str | None:
         """Why a tenant's policy under the live generation cannot be used here; None: it can."""
         rules = self._rules_alone(tenant)

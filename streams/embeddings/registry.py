@@ -14,7 +14,7 @@ from streams.compaction.summarizers.budgets import Budgets
 from streams.compaction.summarizers.circuit import Circuit
 from streams.compaction.summarizers.endpoint_call import HttpSession, ModelEndpoint
 from streams.compaction.summarizers.endpoint_limits import EndpointLimits
-from streams.embeddings.embedder import CachedEmbedder
+from streams.embeddings.embedder import CachedEmbedder, Embedder
 from streams.embeddings.endpoint_embedder import EndpointEmbedder
 from streams.embeddings.local_model import LocalEmbedder
 from streams.runtime.cache_folder import cache_folder
@@ -55,40 +55,61 @@ class Embeddings:
         env = os.environ if env is None else env
         budgets = budgets or Budgets()
         self.current: CachedEmbedder | None = None
-        """What new vectors are made with; None: there are none."""
+        """What makes the vectors of stored texts; None: there are none."""
         self.reason = "" if settings.memory_embeddings else "none are configured"
         """Why there are none."""
         self._http = HttpSession()
         self._by_model: dict[str, CachedEmbedder] = {}
         for name, options in settings.embeddings.items():
             limits = EndpointLimits(name, options, shared, budgets=budgets)
-            circuit = Circuit(settings.summary_breaker_failures, settings.summary_breaker_seconds)
-            attempts = Attempts(
-                limits, circuit, settings.summary_attempts, settings.summary_time_cap
-            )
             key = options.find_key(name, env)
             endpoint = ModelEndpoint(name, options, key, self._http.get)
-            self._add(name, settings, EndpointEmbedder(endpoint, limits, attempts, budgets, count))
+            # An endpoint that is too slow for searches may be good enough for stored texts.
+            patient, quick = (
+                EndpointEmbedder(
+                    endpoint,
+                    limits,
+                    Attempts(
+                        limits,
+                        Circuit(
+                            settings.summary_breaker_failures, settings.summary_breaker_seconds
+                        ),
+                        most,
+                        seconds,
+                    ),
+                    budgets,
+                    count,
+                )
+                for most, seconds in (
+                    (settings.summary_attempts, settings.summary_time_cap),
+                    (1, settings.memory_model_seconds),
+                )
+            )
+            self._add(name, settings, patient, quick)
         try:
-            self._add(MINILM, settings, LocalEmbedder(embeddings_folder(settings)))
+            local = LocalEmbedder(embeddings_folder(settings))
+            self._add(MINILM, settings, local, local)
         except EmbeddingsUnavailable as error:
             if settings.memory_embeddings == MINILM:
                 logger.warning("the long-term memory has no vectors: %s", error)
                 self.reason = str(error)
 
-    def _add(self, name: str, settings: Settings, inner: EndpointEmbedder | LocalEmbedder) -> None:
-        embedder = self._by_model[inner.model] = CachedEmbedder(inner)
+    def _add(self, name: str, settings: Settings, patient: Embedder, quick: Embedder) -> None:
+        self._by_model[quick.model] = CachedEmbedder(quick)
         if name == settings.memory_embeddings:
-            self.current = embedder
+            self.current = CachedEmbedder(patient)
 
     def of_model(self, model: str) -> CachedEmbedder | None:
-        """What makes vectors that may be compared with a model's; None if nothing here does."""
+        """What makes a search's vectors, to be compared with a model's, within
+        ``memory_model_seconds`` if it is an endpoint; None if nothing here does.
+        """
         return self._by_model.get(model)
 
     def forget(self) -> None:
         """Drop all cached vectors: a text was erased."""
-        for embedder in self._by_model.values():
-            embedder.forget()
+        for embedder in (*self._by_model.values(), self.current):
+            if embedder is not None:
+                embedder.forget()
 
     async def close(self) -> None:
         """End the connections to endpoints."""

@@ -8,7 +8,8 @@
 | ``memory_hyde`` | the same | gateways, for an imagined answer that skills are searched with |
 
 Empty, nobody is asked: there are no vectors, and rules do the rest. A search waits
-``memory_model_seconds`` for its plan and its answer, then it goes on without.
+``memory_model_seconds`` for its plan, for its answer, and for an endpoint's vectors of its words,
+then it goes on without.
 
 ``memory_store`` is the folder of this process' store (LanceDB's: ``lancedb:`` and the folder), or
 ``redis``: one in Redis that all share (``streams.memory.stores``); without it a gateway feeds a temporary one at every start. Searches find what was said word for word if

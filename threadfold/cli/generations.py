@@ -12,8 +12,8 @@ from typing import Any
 
 import click
 
-from streams.control.generations import candidate, drop
-from streams.control.state import Generation
+from streams.control.generations import candidate, drop, known_generation
+from streams.control.state import Generation, State
 from streams.rebuild.build import worthwhile_jobs
 from streams.rebuild.preview import SAMPLE, Preview
 from streams.rebuild.rebuild import Loss, RebuildReport, WouldLose
@@ -36,6 +36,9 @@ from threadfold.cli.common import (
 from threadfold.cli.policy_report import policy_report
 from threadfold.cli.progress import Meter, metered
 from threadfold.cli.whole_help import Group
+
+NAMED = 20
+"""Tenants that a line names at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,11 +148,9 @@ async def _rebuild(settings: Settings, options: _Options) -> None:
     tune_gc()
     async with open_stack(settings) as stack:
         if options.dry_run:
-            _print_result(
-                await _report(stack, candidate(stack.control.state, options.policy)[0], options),
-                None,
-                options,
-            )
+            generation = candidate(stack.control.state, options.policy)[0]
+            _say_unsealed(stack.control.state, generation)
+            _print_result(await _report(stack, generation, options), None, options)
             return
         report = await _build(
             stack, options, options.number, switch=options.switch and not options.sample
@@ -181,7 +182,15 @@ async def _rebuild(settings: Settings, options: _Options) -> None:
 async def _build(
     stack: Stack, options: _Options, number: int | None, *, switch: bool
 ) -> RebuildReport:
+    state = stack.control.state
     jobs = await _jobs(stack, options, number)
+    if switch:
+        built = (
+            candidate(state, options.policy)[0]
+            if number is None
+            else known_generation(state, number)
+        )
+        _say_unsealed(state, built)
     try:
         with metered("rebuild") as meter:
             return await rebuild_windows(
@@ -202,6 +211,16 @@ async def _build(
         else:
             _print_losses("a switch would lose", error.losses)
         raise
+
+
+def _say_unsealed(state: State, generation: Generation) -> None:
+    names = state.unsealed_by(state.rules(generation))
+    if names:
+        say(
+            f"generation {generation.number} does not encrypt {', '.join(names[:NAMED])}"
+            f"{', …' * (len(names) > NAMED)}, as the live one does: what is said under it stays"
+            " readable in the log (docs/erasure.md)"
+        )
 
 
 def _print_losses(what: str, losses: tuple[Loss, ...]) -> None:

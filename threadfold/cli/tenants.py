@@ -141,7 +141,8 @@ _WAITS = (
 @click.argument("file", type=click.Path(path_type=Path), metavar="FILE")
 @data_option
 def policy_(name: str, file: Path, data: Path | None) -> None:
-    """Replace a tenant's policy with that of FILE (TOML or JSON). Its keys stay.
+    """Replace a tenant's policy with that of FILE (TOML or JSON). Its keys stay, and its encryption
+    unless FILE has the key `encryption`.
 
     The policy takes effect with the next generation (`threadfold rebuild --switch`). To discard a
     waiting policy, give the policy that is in force now.
@@ -149,18 +150,22 @@ def policy_(name: str, file: Path, data: Path | None) -> None:
     check_name("tenant", name)
     values = read_layer(file)
 
-    async def change() -> bool:
+    async def change() -> tuple[bool, bool]:
         async with open_control(load_settings(data)) as control:
             tenant = await control.change_tenant(name, values, None)
-            return tenant.next_policy is not None
+            waiting = tenant.next_policy
+            ends = (waiting or {}).get("encryption") is False and control.state.encrypted(name)
+            return waiting is not None, ends
 
     with of_policy_file(file):
-        waits = run(change())
+        waits, ends = run(change())
     click.echo(
         f"tenant {name}: the policy {'waits for the next generation' if waits else 'is in force'}"
     )
     if waits:
         say(_WAITS.format(name=name))
+    if ends:
+        say(f"tenant {name}: what it says from then on stays readable in the log (docs/erasure.md)")
 
 
 async def _add(
@@ -185,7 +190,8 @@ async def _add(
                 policy = control.state.policy_of(known) if waiting is None else waiting
             policy = {**(policy or {}), "encryption": seals}
         tenant = await control.ensure_tenant(name, policy)
-        waits = policy is not None and tenant.next_policy == policy and tenant.policy != policy
+        waiting = tenant.next_policy
+        waits = policy is not None and waiting is not None and waiting | policy == waiting
         key = await control.add_key(name, scopes, name=key_name, expires_at=ends)
         return key, waits, made, control.state.encrypted(name)
 

@@ -1446,7 +1446,7 @@ export interface paths {
          * @description Change a tenant's quota at once, or its policy with the next generation (`threadfold rebuild
          *     --switch`).
          *
-         *     Null removes the quota, or one number of it.
+         *     Null removes the quota, or one number of it. A policy without `encryption` leaves that as it is.
          *
          *     Scope: `admin`.
          */

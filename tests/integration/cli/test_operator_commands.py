@@ -9,6 +9,7 @@ import json
 import os
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import redis.asyncio as aredis
@@ -179,6 +180,39 @@ async def test_tenants_add_prints_the_key_alone_and_revoke_takes_it_back(
     unknown = await cli("tenants", "revoke", "nobody", "--data", data)
     assert unknown.code == 1
     assert "nobody is not known" in unknown.said
+
+
+@pytest.mark.long
+async def test_encryption_ends_only_where_a_policy_says_so_and_is_said(
+    data: Path, worker: Runtime, tmp_path: Path
+) -> None:
+    policy, there = tmp_path / "policy.json", ("--data", data)
+
+    async def waiting(command: str, **values: Any) -> tuple[Any, str]:
+        policy.write_text(json.dumps(values))
+        if command == "add":
+            ran = await ok("tenants", "add", "sealed", "--policy", policy, *there)
+        else:
+            ran = await ok("tenants", "policy", "sealed", policy, *there)
+        shown = json.loads((await ok("tenants", "show", "sealed", *there)).out)
+        return shown["next_policy"], ran.err
+
+    await ok("tenants", "add", "sealed", "--encryption", "on", *there)
+    for command in ("policy", "add"):
+        found, said = await waiting(command, min_messages=7)
+        assert found == {"min_messages": 7, "encryption": True}
+        assert "takes effect with the next generation" in said and "readable" not in said
+    dry = await ok("rebuild", "--dry-run", *there)
+    assert "does not encrypt" not in dry.err
+    found, said = await waiting("policy", min_messages=7, encryption=False)
+    assert found == {"min_messages": 7, "encryption": False}
+    assert "stays readable in the log" in said
+    dry = await ok("rebuild", "--dry-run", *there)
+    assert "does not encrypt sealed, as the live one does" in dry.err
+    found, said = await waiting("policy", min_messages=8)
+    assert found == {"min_messages": 8, "encryption": False}, "that choice waits, too"
+    found, said = await waiting("policy", encryption=True)
+    assert found is None, "the policy in force takes back the one that waits"
 
 
 def _truth(condition: Callable[[], bool]) -> Callable[[], Awaitable[bool]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import httpx
@@ -28,6 +29,8 @@ async def means(
     """Vectors in which a synonym is the same word; a curse is not taken."""
     if any("curse" in text for text in asked["input"]):
         return web.json_response({"error": {"code": "content_policy"}}, status=400)
+    if any("slow" in text for text in asked["input"]):
+        await server.stopping.wait()
     rows = [(await WORDS.embed([text], ""))[0].tolist() for text in asked["input"]]
     data = [{"index": i, "embedding": row} for i, row in enumerate(rows)]
     return web.json_response({"data": data, "usage": {"prompt_tokens": len(data)}})
@@ -47,7 +50,10 @@ async def test_a_saved_memory_is_found_by_its_meaning_beside_a_text_that_is_refu
     async with model_server(means) as server:
         endpoint = EmbeddingsSettings(base_url=server.url, model="m")
         own = msgspec.structs.replace(
-            settings, embeddings={"small": endpoint}, memory_embeddings="small"
+            settings,
+            embeddings={"small": endpoint},
+            memory_embeddings="small",
+            memory_model_seconds=1.0,
         )
         async with (
             running_worker(settings),
@@ -83,3 +89,9 @@ async def test_a_saved_memory_is_found_by_its_meaning_beside_a_text_that_is_refu
             metrics = (await http.get("/metrics")).text
             assert 'embedding_calls_total{endpoint="small",outcome="ok"}' in metrics
             assert 'embedding_calls_total{endpoint="small",outcome="input_refused"}' in metrics
+            body = {"query": "slow green tea", "user": "u-1", "kinds": ["record"]}
+            begun = time.monotonic()
+            by_words = (await http.post("/v1/memories/search", json=body)).json()
+            assert time.monotonic() - begun < 10, "an endpoint has 30 s for stored texts"
+            assert "did not answer within" in by_words["away"]["vectors"]
+            assert by_words["results"][0]["text"] == "likes green tea"

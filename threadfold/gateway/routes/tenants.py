@@ -272,7 +272,7 @@ async def patch_tenant(caller: Caller, body: TenantChange, tenant: TenantName) -
     """Change a tenant's quota at once, or its policy with the next generation (`threadfold rebuild
     --switch`).
 
-    Null removes the quota, or one number of it.
+    Null removes the quota, or one number of it. A policy without `encryption` leaves that as it is.
     """
     values = body.quota
     if body.policy is None and values is UNSET:
