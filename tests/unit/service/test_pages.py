@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 
+import msgspec
 import pytest
 
 from projections.errors import InvalidEvent, InvalidPolicy, InvalidPosition, InvalidRequest
@@ -255,6 +256,24 @@ async def test_a_page_of_some_types_has_them_alone_and_goes_on_where_it_stopped(
                 break
         assert found == wanted
     assert (await page(log, window, None, 9, {"suspension"}))["events"] == []
+
+
+async def test_a_type_that_is_written_with_escapes_is_found() -> None:
+    log = CountingLog(1)
+    flats: list[dict[str, object]] = [
+        {"type": "message", "role": "user", "content": f"said {i}"} for i in range(2)
+    ]
+    plain, other = Drafter(KEY.tenant, Rules(POLICY), 1, 1 << 20).records(
+        [(KEY.conversation, flat) for flat in flats], "event", False, None
+    )
+    escaped = other.value.replace(b"message", b"mess\\u0061ge")
+    records = [plain, msgspec.structs.replace(other, value=escaped)]
+    events = [
+        (at.offset, decode_event(r.value))
+        for at, r in zip(await log.append(records), records, strict=True)
+    ]
+    window = replay(KEY, 0, Rules({}), events)
+    assert len((await page(log, window, None, 9, {"message"}))["events"]) == 2
 
 
 @pytest.mark.parametrize("types", [["messages"], [""], [], ["message", "tool.result.chunk"]])
