@@ -39,7 +39,7 @@ from threadfold.gateway.declaration import Cost, Route
 from threadfold.gateway.end_users import reach
 from threadfold.gateway.heads import announced_length
 from threadfold.gateway.long_turns import is_long
-from threadfold.gateway.loop_turns import Turns
+from threadfold.gateway.loop_turns import KEYLESS_REST, Turns
 from threadfold.gateway.origins import Origins
 from threadfold.gateway.problems import disconnected, problem_of
 from threadfold.gateway.tokens import Principal
@@ -88,7 +88,7 @@ class Admission:
         self._answer = answer
         self._back_pressure = BackPressure(limits.refusals)
         self._turns_to_send = KeyedLimit(1)
-        self._keyless_turns = Turns()
+        self._keyless_turns = Turns(rest=KEYLESS_REST)
         self._checks = Turns(CHECK_SECONDS)
         self._work_turns = WorkTurns()
 

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 
 from threadfold.gateway.departed import has_departed
-from threadfold.gateway.loop_turns import Turns
+from threadfold.gateway.loop_turns import KEYLESS_REST, Turns
 
 logger = logging.getLogger(__name__)
 
@@ -35,8 +35,8 @@ class ReadingTurns:
     not wait for those who have not, and tenants take turns: behind a balancer all have one address.
     """
 
-    def __init__(self, most: float = READ_SECONDS) -> None:
-        self.keyed, self.others = Turns(most), Turns(most)
+    def __init__(self, most: float = READ_SECONDS, *, rest: float = KEYLESS_REST) -> None:
+        self.keyed, self.others = Turns(most), Turns(most, rest=rest)
 
 
 class Arrivals:

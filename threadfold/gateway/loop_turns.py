@@ -5,6 +5,7 @@ once. They could hold up all others with it.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 from functools import partial
 
@@ -17,6 +18,12 @@ IN_A_STEP = 4
 work.
 """
 
+KEYLESS_REST = 2.0
+"""After a step in which something was done for those without a key, for how many times as long
+nothing is: a request with a key takes several steps, and few of them wait for such work.
+"""
+LONGEST_REST = 0.05
+"""Seconds of such a rest at most."""
 MOST_OWED = 5
 """Steps that make up for what was done beyond turns: all others wait for them, too."""
 
@@ -27,10 +34,17 @@ class Turns:
     Args:
         most: how much is done in one step, in the unit of what work returns.
         rare_first: as :class:`AddressQueue` says.
+        rest: for how many times as long as a step took, in which something was done, nothing is.
     """
 
-    def __init__(self, most: float = IN_A_STEP, *, rare_first: bool = False) -> None:
+    def __init__(
+        self, most: float = IN_A_STEP, *, rare_first: bool = False, rest: float = 0.0
+    ) -> None:
         self.most = most
+        self._rest = rest
+        self._begun = 0.0
+        self._allowed = most
+        """What the step that began then could do."""
         self._left, self._owed = most, 0.0
         self._waiting = AddressQueue[Callable[[], float]](rare_first=rare_first)
         self._of_group: dict[str, AddressQueue[Callable[[], float]]] = {}
@@ -96,14 +110,24 @@ class Turns:
 
     def _plan(self) -> None:
         if not self._planned:
-            self._planned = True
-            asyncio.get_running_loop().call_soon(self._step)
+            self._planned, self._begun = True, time.perf_counter()
+            asyncio.get_running_loop().call_soon(self._end_step)
+
+    def _end_step(self) -> None:
+        if self._rest and self._left < self._allowed:
+            took = time.perf_counter() - self._begun
+            self._left = 0.0
+            rest = min(self._rest * took, LONGEST_REST)
+            asyncio.get_running_loop().call_later(rest, self._step)
+        else:
+            self._step()
 
     def _step(self) -> None:
-        self._planned, self._left = bool(self._waiting), self.most - self._owed
+        self._planned, self._left = False, self.most - self._owed
+        self._allowed = self._left
         self._owed = max(0.0, self._owed - self.most)
-        if self._planned:
-            asyncio.get_running_loop().call_soon(self._step)
+        if self._waiting:
+            self._plan()
         self._work()
 
     def _work(self) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -36,6 +38,33 @@ async def test_a_few_begin_in_each_step_and_addresses_take_turns() -> None:
     assert max(map(len, by_step)) <= 4  # those of one step, and those whose turn it made
     assert step >= 9
     assert [address for _, address in begun].index("one") <= 4
+
+
+async def test_after_a_step_with_work_others_alone_have_time_for_a_while() -> None:
+    turns, begun, all_begun = Turns(1, rest=2.0), list[float](), asyncio.Event()
+
+    def work() -> float:
+        begun.append(time.perf_counter())
+        busy(0.005)
+        if len(begun) == 4:
+            all_begun.set()
+        return 1
+
+    for address in "abcd":
+        turns.run(address, work)
+    await asyncio.wait_for(all_begun.wait(), 30)
+    pauses = [after - before - 0.005 for before, after in pairwise(begun)]
+    assert min(pauses) >= 0.009, "twice the step, but for how exact a timer is"
+
+
+async def test_a_rest_has_an_end_and_nothing_is_left_waiting(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("threadfold.gateway.loop_turns.LONGEST_REST", 0.001)
+    turns = Turns(1, rest=1_000.0)
+    async with asyncio.timeout(30):
+        for _ in range(20):
+            assert await turns.take("a")
 
 
 async def test_who_leaves_before_the_turn_takes_none() -> None:
