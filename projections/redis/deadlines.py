@@ -35,8 +35,10 @@ class Deadlines(ABC):
         # A conversation whose summary was accepted meanwhile must not come back.
         await self._again(self._due(generation, partition), dict.fromkeys(keys, again_at_ms))
 
-    async def timers(self, generation: int, partition: int, now_ms: int, limit: int) -> list[Key]:
-        return await self._ripe(self._timers(generation, partition), now_ms, limit)
+    async def timers(
+        self, generation: int, partition: int, now_ms: int, limit: int, *, latest: bool = False
+    ) -> list[Key]:
+        return await self._ripe(self._timers(generation, partition), now_ms, limit, latest)
 
     async def put_off(self, generation: int, partition: int, timers: dict[Key, int]) -> None:
         # A session that was closed meanwhile must not come back.
@@ -45,9 +47,13 @@ class Deadlines(ABC):
     async def idle(self, generation: int, partition: int, before_ms: int, limit: int) -> list[Key]:
         return await self._ripe(f"{self._tag(generation, partition)}:{IDLE}", before_ms, limit)
 
-    async def _ripe(self, name: str, now_ms: int, limit: int) -> list[Key]:
+    async def _ripe(self, name: str, now_ms: int, limit: int, latest: bool = False) -> list[Key]:
         async def work(node: Node) -> list[Any]:
-            return list(await node.redis.zrangebyscore(name, "-inf", now_ms, start=0, num=limit))
+            if latest:
+                found = node.redis.zrevrangebyscore(name, now_ms, "-inf", start=0, num=limit)
+            else:
+                found = node.redis.zrangebyscore(name, "-inf", now_ms, start=0, num=limit)
+            return list(await found)
 
         return [key for key in map(parse_key, await self._run(name, work)) if key is not None]
 

@@ -83,8 +83,12 @@ class WaitingWork(Protocol):
         of any window.
         """
 
-    async def timers(self, generation: int, partition: int, now_ms: int, limit: int) -> list[Key]:
-        """Conversations whose timer is at or before ``now_ms``, earliest first, then by name."""
+    async def timers(
+        self, generation: int, partition: int, now_ms: int, limit: int, *, latest: bool = False
+    ) -> list[Key]:
+        """Conversations whose timer is at or before ``now_ms``, earliest first, then by name; with
+        ``latest`` the other way round.
+        """
 
     async def put_off(self, generation: int, partition: int, timers: dict[Key, int]) -> None:
         """Set timers that are there to another time in ms; a conversation without one gets none.

@@ -12,6 +12,8 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterable, Sequence
+from functools import partial
+from itertools import islice, zip_longest
 from typing import Any
 
 from projections.errors import InvalidEvent, KafkaUnavailable, Overloaded
@@ -25,8 +27,14 @@ from streams.runtime.log_fields import about
 
 logger = logging.getLogger(__name__)
 
-LIMIT = 100
-"""Conversations looked at in one round of a partition; the next round takes the next ones."""
+LIMIT, SECONDS = 100, 0.1
+"""Conversations looked at in one round of a partition, and after how many seconds it begins with no
+more of them: the next round, after those of the other partitions, takes the next ones.
+"""
+SEEN = 1_000
+"""Of the timers that rang, so many of the earliest and of the latest are seen by a round, which
+takes their tenants in turns: who lets thousands ring at once delays no other's.
+"""
 FIRST, LONG = 10, 0.02
 """Of those, how many are looked at first in one turn of the partition; twice as many as before in
 the turn after one that took less than so many seconds. What is folded waits for the turn.
@@ -52,18 +60,31 @@ async def fire_timers(partition: Partition, now_ms: int) -> None:
         CorruptWindow, RedisUnavailable: as named; what rang rings again. Kafka being away is
             logged, and tried again after ``AGAIN_MS``.
     """
-    place = partition.generation, partition.number
-    looked, size = 0, FIRST
-    while looked < LIMIT and await partition.store.timers(*place, now_ms, 1):
+    keys, size = await _rang(partition, now_ms), FIRST
+    ends = time.perf_counter() + SECONDS
+    while keys:
         async with partition.turn:
             begun = time.perf_counter()
             await partition.check()
-            due = await _look(partition, now_ms, min(size, LIMIT - looked))
+            due = await _look(partition, now_ms, keys[:size])
             took = time.perf_counter() - begun
-        if not await _append(partition, due):
+        if not await _append(partition, due) or time.perf_counter() > ends:
             return
-        looked += size
+        del keys[:size]
         size = 2 * size if took < LONG else FIRST
+
+
+async def _rang(partition: Partition, now_ms: int) -> list[Key]:
+    """The conversations of a round: their tenants take turns, each one's earliest first."""
+    read = partial(partition.store.timers, partition.generation, partition.number, now_ms)
+    seen = await read(SEEN)
+    if len(seen) == SEEN:
+        seen += await read(SEEN, latest=True)
+    lines: dict[str, list[Key]] = {}
+    for key in dict.fromkeys(seen):
+        lines.setdefault(key.tenant, []).append(key)
+    taken = (key for turn in zip_longest(*lines.values()) for key in turn if key is not None)
+    return list(islice(taken, LIMIT))
 
 
 async def _append(partition: Partition, due: Sequence[tuple[Key, dict[str, Any]]]) -> bool:
@@ -81,11 +102,12 @@ async def _append(partition: Partition, due: Sequence[tuple[Key, dict[str, Any]]
     return True
 
 
-async def _look(partition: Partition, now_ms: int, limit: int) -> list[tuple[Key, dict[str, Any]]]:
-    """The events that the timers which rang call for, and these timers put off; whoever calls holds
-    the turn.
+async def _look(
+    partition: Partition, now_ms: int, keys: Sequence[Key]
+) -> list[tuple[Key, dict[str, Any]]]:
+    """The events that these conversations' timers call for by now, and the timers put off; whoever
+    calls holds the turn.
     """
-    keys = await partition.store.timers(partition.generation, partition.number, now_ms, limit)
     windows = await partition.windows(keys)
     times = await _times(partition, [window for window in windows if window is not None])
     due: list[tuple[Key, dict[str, Any]]] = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -133,8 +134,11 @@ class MemoryStore:
         due = self._of(generation, partition).due
         due.update({key: again_at_ms for key in keys if key in due})
 
-    async def timers(self, generation: int, partition: int, now_ms: int, limit: int) -> list[Key]:
-        return _ripe(self._of(generation, partition).timers, now_ms, limit)
+    async def timers(
+        self, generation: int, partition: int, now_ms: int, limit: int, *, latest: bool = False
+    ) -> list[Key]:
+        ripe = _ripe(self._of(generation, partition).timers, now_ms, sys.maxsize)
+        return (ripe[::-1] if latest else ripe)[:limit]
 
     async def put_off(self, generation: int, partition: int, timers: dict[Key, int]) -> None:
         there = self._of(generation, partition).timers

@@ -220,6 +220,7 @@ async def test_more_timers_than_one_round_takes_ring_in_the_next_ones(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(timers, "LIMIT", 2)
+    monkeypatch.setattr(timers, "SECONDS", 60.0)
     keys = await place.begin(*"abcde")
     for key in keys:
         place.talks.say(key, events.Suspension("s1", "approval", expires_at="2020-01-01T00:00:00Z"))
@@ -231,11 +232,46 @@ async def test_more_timers_than_one_round_takes_ring_in_the_next_ones(
     assert {raw.key for raw in await place.said()} == {str(key).encode() for key in keys}
 
 
+@pytest.mark.parametrize("seen", [1_000, 3])
+async def test_a_tenants_many_timers_delay_no_other_tenants(
+    place: Place, monkeypatch: pytest.MonkeyPatch, seen: int
+) -> None:
+    monkeypatch.setattr(timers, "LIMIT", 4)
+    monkeypatch.setattr(timers, "SECONDS", 60.0)
+    monkeypatch.setattr(timers, "SEEN", seen)
+    many = await place.begin(*"abcdefghijkl")
+    rare = (Key(f"acme-rare{place.parts.generation}", f"c{i}") for i in range(10_000))
+    one = place.parts.keys = [next(key for key in rare if partition_of(key, 4) == NUMBER)]
+    place.talks = Talks(random.Random(1), NUMBER, [*many, *one], place.parts.first)
+    for second, key in enumerate([*many, *one]):
+        at = f"2020-01-01T00:00:{second:02}Z"
+        place.talks.say(key, events.Suspension("s1", "approval", expires_at=at))
+    await place.fold()
+    await fire_timers(place.partition, place.raws[-1].timestamp)
+    said = {raw.key for raw in await place.said()}
+    assert len(said) == 4 and str(one[0]).encode() in said
+
+
+async def test_a_round_that_takes_long_ends_early(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(timers, "FIRST", 1)
+    monkeypatch.setattr(timers, "LONG", 0.0)
+    monkeypatch.setattr(timers, "SECONDS", 0.0)
+    for key in await place.begin(*"abc"):
+        place.talks.say(key, events.Suspension("s1", "approval", expires_at="2020-01-01T00:00:00Z"))
+    await place.fold()
+    for n in (1, 2, 3):
+        await fire_timers(place.partition, place.raws[-1].timestamp)
+        assert len(await place.said()) == n
+
+
 async def test_what_is_folded_has_its_turn_between_timers_that_ring_together(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(timers, "FIRST", 1)
     monkeypatch.setattr(timers, "LONG", 0.0)
+    monkeypatch.setattr(timers, "SECONDS", 60.0)
     for key in await place.begin(*"abcde"):
         place.talks.say(key, events.Suspension("s1", "approval", expires_at="2020-01-01T00:00:00Z"))
     await place.fold()

@@ -104,4 +104,6 @@ async def test_timers_come_earliest_first_then_by_name_and_no_more_than_asked(
     order = [key.conversation for key in await store.timers(generation, 0, 100, 10)]
     assert order == ["B", "b", "d", "c", "a"]
     assert [key.conversation for key in await store.timers(generation, 0, 100, 2)] == ["B", "b"]
+    latest = await store.timers(generation, 0, 8, 3, latest=True)
+    assert [key.conversation for key in latest] == ["c", "d", "b"]
     assert await store.timers(generation, 1, 100, 10) == []
