@@ -24,6 +24,10 @@ PIECE, SMALL_PIECE = 8 << 10, 1 << 10
 """Bytes that are read in one turn, and of those who have shown no valid key: 1 KiB of TLS may be 40
 changes of keys, a millisecond of work.
 """
+PIECE_SECONDS = 0.0005
+"""Of who takes longer to read a piece, the next one is half as large: a body in chunks of one byte
+takes milliseconds for 8 KiB.
+"""
 BODY_PIECE = 64 << 10
 """Bytes of a body of known length that are read in one turn: they are copied, where as many bytes
 of small requests would be hundreds of them.
@@ -35,8 +39,8 @@ class ReadingTurns:
     not wait for those who have not, and tenants take turns: behind a balancer all have one address.
     """
 
-    def __init__(self, most: float = READ_SECONDS, *, rest: float = KEYLESS_REST) -> None:
-        self.keyed, self.others = Turns(most), Turns(most, rest=rest)
+    def __init__(self, most: float = READ_SECONDS) -> None:
+        self.keyed, self.others = Turns(most), Turns(most, rest=KEYLESS_REST)
 
 
 class Arrivals:
@@ -64,6 +68,7 @@ class Arrivals:
         self._held = memoryview(b"")
         self._stopped = self._waits = self._paused = False
         self._plain, self._piece, self._body_left = True, 0, 0
+        self._most = PIECE
 
     def go_through(self, transport: asyncio.Transport, read: Callable[[memoryview], None]) -> None:
         """From now on what arrives comes from another transport, and somebody else decrypts it."""
@@ -150,10 +155,15 @@ class Arrivals:
     def _read_piece(self) -> None:
         size = SMALL_PIECE
         if self.keyed():
-            size = max(PIECE, min(self._body_left, BODY_PIECE))
+            size = max(self._most, min(self._body_left, BODY_PIECE))
         piece, self._held = self._held[:size], self._held[size:]
         self._piece, self._body_left = len(piece), max(0, self._body_left - size)
+        since = time.perf_counter()
         self._read(piece)
+        slow = time.perf_counter() - since > PIECE_SECONDS
+        if slow or len(piece) >= self._most:
+            most = self._most // 2 if slow else self._most * 2
+            self._most = min(max(SMALL_PIECE, most), PIECE)
 
     def _settle(self) -> None:
         """Have the transport deliver what comes, or not."""

@@ -285,15 +285,19 @@ class BoundedProtocol(CountedProtocol):
         self._coming = self.cycle
 
     def on_body(self, body: bytes) -> None:
-        self._progress = True
-        self._pace.add(len(body), self.loop.time())
+        # As little as can be: it may be called for each byte.
         self._pieces.append(body)
 
     def _hand_on(self) -> None:
         """Hand on what came of a body, together: it may have come in chunks of one byte."""
+        if not self._pieces:
+            return
         pieces, self._pieces = self._pieces, []
-        if pieces and self._counted and self._refusal is None:
-            super().on_body(pieces[0] if len(pieces) == 1 else b"".join(pieces))
+        body = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        self._progress = True
+        self._pace.add(len(body), self.loop.time())
+        if self._counted and self._refusal is None:
+            super().on_body(body)
 
     def on_message_complete(self) -> None:
         if self._refusal is not None or self.parser.should_upgrade():

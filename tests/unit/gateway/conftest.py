@@ -28,3 +28,10 @@ def authority(tmp_path: Path) -> Authority:
 @pytest.fixture
 def files(authority: Authority) -> Iterator[tuple[Path, Path]]:
     yield authority.issue("first")
+
+
+@pytest.fixture(autouse=True)
+def no_rests(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests count steps of the event loop: none of them passes in a rest."""
+    for module in ("arrivals", "admission"):
+        monkeypatch.setattr(f"threadfold.gateway.{module}.KEYLESS_REST", 0.0)

@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 
+from tests.support.busy import busy
 from tests.support.worker import until
 from tests.support.written import Written, answer_empty, connected
 from threadfold.gateway import counted, unread_answers
-from threadfold.gateway.arrivals import BODY_PIECE, PIECE, Arrivals, ReadingTurns
+from threadfold.gateway.arrivals import BODY_PIECE, PIECE, SMALL_PIECE, Arrivals, ReadingTurns
 from threadfold.gateway.connections import (
     MANY_WAITING,
     MAX_WAITING,
@@ -53,7 +54,7 @@ class Server:
 
 
 def one_in_a_step(server: Server) -> None:
-    server.connections.reading = ReadingTurns(1e-9, rest=0)  # less time than anything takes
+    server.connections.reading = ReadingTurns(1e-9)  # less time than anything takes
 
 
 async def steps(many: int) -> None:
@@ -180,7 +181,7 @@ async def test_a_body_of_known_length_is_read_in_large_pieces_and_what_follows_i
     read: list[int] = []
     transport = Written()
     arrivals = Arrivals(
-        ReadingTurns(1e-9, rest=0),
+        ReadingTurns(1e-9),
         "10.0.0.1",
         transport,
         lambda: "acme",
@@ -197,8 +198,24 @@ async def test_a_body_of_known_length_is_read_in_large_pieces_and_what_follows_i
     assert max(read[-10:]) == PIECE, "requests may follow the body"
 
 
+async def test_of_what_takes_long_to_read_less_is_read_in_one_turn() -> None:
+    read: list[int] = []
+
+    def slowly(piece: memoryview) -> None:
+        read.append(len(piece))
+        if len(read) <= 4:
+            busy(0.001)
+
+    arrivals = Arrivals(ReadingTurns(1e-9), "10.0.0.1", Written(), lambda: "acme", slowly)
+    arrivals.add(b"x" * 100_000)
+    await steps(200)
+    assert sum(read) == 100_000
+    assert read[:4] == [PIECE, PIECE // 2, PIECE // 4, SMALL_PIECE]
+    assert max(read[4:]) == PIECE, "what is fast again"
+
+
 async def test_who_has_shown_a_key_takes_no_turn_of_new_clients_of_its_address() -> None:
-    turns, read, shown = ReadingTurns(1e-9, rest=0), list[bytes](), [""]
+    turns, read, shown = ReadingTurns(1e-9), list[bytes](), [""]
 
     def arrivals(whose: Callable[[], str]) -> Arrivals:
         reader = lambda piece: read.append(bytes(piece))  # noqa: E731
@@ -220,7 +237,7 @@ async def test_what_cannot_be_read_ends_its_own_connection_alone(
     def fail(_: memoryview) -> None:
         raise ValueError("this cannot be read")
 
-    turns, read = ReadingTurns(1e-9, rest=0), list[bytes]()
+    turns, read = ReadingTurns(1e-9), list[bytes]()
     ends = [Written() for _ in range(4)]
     readers = [lambda piece: read.append(bytes(piece)), fail] * 2
     for number, (transport, reader) in enumerate(zip(ends, readers, strict=True)):
@@ -334,7 +351,6 @@ async def test_of_a_client_that_has_left_nothing_is_read() -> None:
 
 async def test_where_many_requests_wait_one_connection_without_a_key_adds_few() -> None:
     server = Server()
-    server.connections.reading = ReadingTurns(rest=0)
     server.go_on.clear()
     most = MANY_WAITING // MAX_WAITING
     ends = [server.connect() for _ in range(most + 20)]
