@@ -254,7 +254,7 @@ class Control:
 
     def _sealing(self, known: Tenant, policy: dict[str, Any]) -> dict[str, Any]:
         """A new policy of a tenant, with the ``encryption`` that was chosen before where it names
-        none: what is said unencrypted stays readable in the log for good.
+        none: text that is not encrypted stays readable in the log for good.
         """
         now = self.state.policy_of(known)
         if "encryption" in policy or policy == now:

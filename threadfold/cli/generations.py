@@ -218,7 +218,7 @@ def _say_unsealed(state: State, generation: Generation) -> None:
     if names:
         say(
             f"generation {generation.number} does not encrypt {', '.join(names[:NAMED])}"
-            f"{', …' * (len(names) > NAMED)}, as the live one does: what is said under it stays"
+            f"{', …' * (len(names) > NAMED)}, as the live one does: their new text stays"
             " readable in the log (docs/erasure.md)"
         )
 

@@ -165,7 +165,7 @@ def policy_(name: str, file: Path, data: Path | None) -> None:
     if waits:
         say(_WAITS.format(name=name))
     if ends:
-        say(f"tenant {name}: what it says from then on stays readable in the log (docs/erasure.md)")
+        say(f"tenant {name}: its new text then stays readable in the log (docs/erasure.md)")
 
 
 async def _add(
