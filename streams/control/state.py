@@ -253,12 +253,13 @@ class State:
         rules = self._rules_alone(tenant)
         return rules is not None and rules.encrypts(tenant)
 
-    def unsealed_by(self, rules: Rules) -> list[str]:
-        """The tenants whose payloads are encrypted now, and would not be under these rules."""
+    def unsealed_by(self, generation: Generation) -> list[str]:
+        """The tenants whose payloads are encrypted under the live generation, and not under this
+        one.
+        """
+        now, then = self.rules(self.live_generation), self.rules(generation)
         return [
-            name
-            for name in sorted(self.tenants)
-            if self.encrypted(name) and not rules.encrypts(name)
+            name for name in sorted(self.tenants) if now.encrypts(name) and not then.encrypts(name)
         ]
 
     def policy_error(self, tenant: str) -> str | None:

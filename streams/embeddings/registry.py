@@ -60,23 +60,18 @@ class Embeddings:
         """Why there are none."""
         self._http = HttpSession()
         self._by_model: dict[str, CachedEmbedder] = {}
+        breaker = settings.summary_breaker_failures, settings.summary_breaker_seconds
         for name, options in settings.embeddings.items():
             limits = EndpointLimits(name, options, shared, budgets=budgets)
             key = options.find_key(name, env)
             endpoint = ModelEndpoint(name, options, key, self._http.get)
-            # An endpoint that is too slow for searches may be good enough for stored texts.
+            # An endpoint that is too slow for searches may be good enough for stored texts: both
+            # have a circuit of their own.
             patient, quick = (
                 EndpointEmbedder(
                     endpoint,
                     limits,
-                    Attempts(
-                        limits,
-                        Circuit(
-                            settings.summary_breaker_failures, settings.summary_breaker_seconds
-                        ),
-                        most,
-                        seconds,
-                    ),
+                    Attempts(limits, Circuit(*breaker), most, seconds),
                     budgets,
                     count,
                 )

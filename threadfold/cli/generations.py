@@ -214,7 +214,7 @@ async def _build(
 
 
 def _say_unsealed(state: State, generation: Generation) -> None:
-    names = state.unsealed_by(state.rules(generation))
+    names = state.unsealed_by(generation)
     if names:
         say(
             f"generation {generation.number} does not encrypt {', '.join(names[:NAMED])}"

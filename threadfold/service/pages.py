@@ -140,7 +140,7 @@ class _Reading:
     last: Place | None = None
     looked: int = 0
     size: int = 0
-    names: tuple[bytes, ...] = ()
+    names: tuple[bytes, ...] = field(init=False)
     """The types as records hold them."""
 
     def __post_init__(self) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -137,8 +136,7 @@ class MemoryStore:
     async def timers(
         self, generation: int, partition: int, now_ms: int, limit: int, *, latest: bool = False
     ) -> list[Key]:
-        ripe = _ripe(self._of(generation, partition).timers, now_ms, sys.maxsize)
-        return (ripe[::-1] if latest else ripe)[:limit]
+        return _ripe(self._of(generation, partition).timers, now_ms, limit, latest)
 
     async def put_off(self, generation: int, partition: int, timers: dict[Key, int]) -> None:
         there = self._of(generation, partition).timers
@@ -249,8 +247,9 @@ def _keep_copies(copies: dict[Key, dict[bytes, bytes]], write: Write) -> None:
     copies[write.key] = after | dict(write.copies.put)
 
 
-def _ripe(times: dict[Key, int], now_ms: int, limit: int) -> list[Key]:
-    ripe = sorted((at, str(key), key) for key, at in times.items() if at <= now_ms)
+def _ripe(times: dict[Key, int], now_ms: int, limit: int, latest: bool = False) -> list[Key]:
+    there = ((at, str(key), key) for key, at in times.items() if at <= now_ms)
+    ripe = sorted(there, reverse=latest)
     return [key for _, _, key in ripe[: max(0, limit)]]
 
 

@@ -71,6 +71,16 @@ class Place:
         self.partition = self.parts.partition()
         await self.partition.process(self.raws)
 
+    async def fold_expired(self, *names: str) -> list[Key]:
+        """Begin conversations, each with a suspension that has expired, and fold them."""
+        keys = await self.begin(*names)
+        for key in keys:
+            self.talks.say(
+                key, events.Suspension("s1", "approval", expires_at="2020-01-01T00:00:00Z")
+            )
+        await self.fold()
+        return keys
+
     async def timers(self, now_ms: int = FAR) -> list[Key]:
         return await self.parts.store.timers(self.parts.generation, NUMBER, now_ms, 100)
 
@@ -221,10 +231,7 @@ async def test_more_timers_than_one_round_takes_ring_in_the_next_ones(
 ) -> None:
     monkeypatch.setattr(timers, "LIMIT", 2)
     monkeypatch.setattr(timers, "SECONDS", 60.0)
-    keys = await place.begin(*"abcde")
-    for key in keys:
-        place.talks.say(key, events.Suspension("s1", "approval", expires_at="2020-01-01T00:00:00Z"))
-    await place.fold()
+    keys = await place.fold_expired(*"abcde")
     now = place.raws[-1].timestamp
     for n in (2, 4, 5, 5):
         await fire_timers(place.partition, now)
@@ -258,9 +265,7 @@ async def test_a_round_that_takes_long_ends_early(
     monkeypatch.setattr(timers, "FIRST", 1)
     monkeypatch.setattr(timers, "LONG", 0.0)
     monkeypatch.setattr(timers, "SECONDS", 0.0)
-    for key in await place.begin(*"abc"):
-        place.talks.say(key, events.Suspension("s1", "approval", expires_at="2020-01-01T00:00:00Z"))
-    await place.fold()
+    await place.fold_expired(*"abc")
     for n in (1, 2, 3):
         await fire_timers(place.partition, place.raws[-1].timestamp)
         assert len(await place.said()) == n
@@ -272,9 +277,7 @@ async def test_what_is_folded_has_its_turn_between_timers_that_ring_together(
     monkeypatch.setattr(timers, "FIRST", 1)
     monkeypatch.setattr(timers, "LONG", 0.0)
     monkeypatch.setattr(timers, "SECONDS", 60.0)
-    for key in await place.begin(*"abcde"):
-        place.talks.say(key, events.Suspension("s1", "approval", expires_at="2020-01-01T00:00:00Z"))
-    await place.fold()
+    await place.fold_expired(*"abcde")
     partition, now = place.partition, place.raws[-1].timestamp
     seen: set[int] = set()
     async with asyncio.timeout(60):
