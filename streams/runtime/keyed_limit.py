@@ -49,6 +49,15 @@ class Turn:
         """A read of many records took so long: the place rests as long."""
         self.rest += min(MOST_REST, seconds)
 
+    @asynccontextmanager
+    async def resting(self) -> AsyncIterator[None]:
+        """Within many records are read: the place rests afterwards."""
+        began = time.monotonic()
+        try:
+            yield
+        finally:
+            self.read(time.monotonic() - began)
+
     async def work(self, size: int, make: Callable[[], Made]) -> Made:
         """What ``make`` returns, which works on ``size`` bytes; if they are many, :meth:`beside`
         others' requests.

@@ -24,10 +24,12 @@ PIECE, SMALL_PIECE = 8 << 10, 1 << 10
 """Bytes that are read in one turn, and of those who have shown no valid key: 1 KiB of TLS may be 40
 changes of keys, a millisecond of work.
 """
-PIECE_SECONDS = 0.0005
-"""Of who takes longer to read a piece, the next one is half as large: a body in chunks of one byte
-takes milliseconds for 8 KiB.
+CRUMB = 64
+"""Bytes on average of a body's chunks, below which its connection waits with others like it: 8 KiB
+in chunks of one byte take a millisecond.
 """
+CRUMBS_REST = 4.0
+"""After a step in which such bodies were read, for how many times as long none is."""
 BODY_PIECE = 64 << 10
 """Bytes of a body of known length that are read in one turn: they are copied, where as many bytes
 of small requests would be hundreds of them.
@@ -36,11 +38,13 @@ of small requests would be hundreds of them.
 
 class ReadingTurns:
     """The turns of one server in which it reads what has arrived. Who has shown a valid key does
-    not wait for those who have not, and tenants take turns: behind a balancer all have one address.
+    not wait for those who have not, nor for bodies in ``crumbs``. Tenants take turns: behind a
+    balancer all have one address.
     """
 
     def __init__(self, most: float = READ_SECONDS) -> None:
         self.keyed, self.others = Turns(most), Turns(most, rest=KEYLESS_REST)
+        self.crumbs = Turns(most, rest=CRUMBS_REST)
 
 
 class Arrivals:
@@ -68,7 +72,7 @@ class Arrivals:
         self._held = memoryview(b"")
         self._stopped = self._waits = self._paused = False
         self._plain, self._piece, self._body_left = True, 0, 0
-        self._most = PIECE
+        self._in_crumbs = False
 
     def go_through(self, transport: asyncio.Transport, read: Callable[[memoryview], None]) -> None:
         """From now on what arrives comes from another transport, and somebody else decrypts it."""
@@ -100,6 +104,19 @@ class Arrivals:
         while self._held:
             self._read_piece()
 
+    @property
+    def behind(self) -> bool:
+        """Whether something has arrived that is not read yet."""
+        return bool(self._held)
+
+    def came_in(self, chunks: int, size: int) -> None:
+        """A part of a body, of so many bytes, came in so many chunks."""
+        self._in_crumbs = chunks > 1 and size < CRUMB * chunks
+
+    def body_ended(self) -> None:
+        """Whatever the body came in, the next request need not."""
+        self._in_crumbs = False
+
     def expect(self, length: int) -> bool:
         """A request's head was read: a body of that length follows; 0: its length is not known.
         False: its client has left before it has sent the body, and is not there to be answered.
@@ -122,7 +139,8 @@ class Arrivals:
         if self._held and not self._waits and not self._stopped:
             self._waits = True
             if tenant := self._whose():
-                self._turns.keyed.run(tenant, self._take_turn)
+                turns = self._turns.crumbs if self._in_crumbs else self._turns.keyed
+                turns.run(tenant, self._take_turn)
             else:
                 self._turns.others.run(self._address, self._take_keyless_turn)
 
@@ -154,16 +172,11 @@ class Arrivals:
 
     def _read_piece(self) -> None:
         size = SMALL_PIECE
-        if self.keyed():
-            size = max(self._most, min(self._body_left, BODY_PIECE))
+        if self.keyed() and not self._in_crumbs:
+            size = max(PIECE, min(self._body_left, BODY_PIECE))
         piece, self._held = self._held[:size], self._held[size:]
         self._piece, self._body_left = len(piece), max(0, self._body_left - size)
-        since = time.perf_counter()
         self._read(piece)
-        slow = time.perf_counter() - since > PIECE_SECONDS
-        if slow or len(piece) >= self._most:
-            most = self._most // 2 if slow else self._most * 2
-            self._most = min(max(SMALL_PIECE, most), PIECE)
 
     def _settle(self) -> None:
         """Have the transport deliver what comes, or not."""

@@ -295,6 +295,7 @@ class BoundedProtocol(CountedProtocol):
         pieces, self._pieces = self._pieces, []
         body = pieces[0] if len(pieces) == 1 else b"".join(pieces)
         self._progress = True
+        self._arrivals.came_in(len(pieces), len(body))
         self._pace.add(len(body), self.loop.time())
         if self._counted and self._refusal is None:
             super().on_body(body)
@@ -303,6 +304,7 @@ class BoundedProtocol(CountedProtocol):
         if self._refusal is not None or self.parser.should_upgrade():
             return
         self._hand_on()
+        self._arrivals.body_ended()
         self._progress, self._in_body, self._coming = True, False, None
         self._in_time()
         if self._counted:
@@ -346,13 +348,13 @@ class BoundedProtocol(CountedProtocol):
             self._close()
 
     def _check_body(self) -> None:
-        """Refuse the request if its body comes too slowly. The time in which the application has
-        not taken what came is not the sender's.
+        """Refuse the request if its body comes too slowly. The time in which what came was not
+        read, or not taken by the application, is not the sender's.
         """
         self._late = None
         if self.transport.is_closing():
             return
-        if self.flow.read_paused:
+        if self.flow.read_paused or self._arrivals.behind:
             self._pace.give(CHECK)
         if (fault := self._pace.fault(self.loop.time())) is not None:
             self._refuse(408, fault)

@@ -127,7 +127,7 @@ async def conversations(
         Overloaded: the tenant reads many lists, and no turn came within 5 s.
     """
     check_limit(limit)
-    async with backend.turns_to_list.of(tenant):
+    async with backend.turns_to_list.of(tenant) as turn, turn.resting():
         return await _listed(backend, tenant, only, before, limit)
 
 

@@ -57,7 +57,7 @@ async def suspensions(
     check_limit(limit)
     kind = f"waiting:{tenant}"
     after = place_of(kind, before, "this tenant's suspensions")
-    async with backend.turns_to_list.of(tenant):
+    async with backend.turns_to_list.of(tenant) as turn, turn.resting():
         places = await merged(backend, tenant, kind, after, limit + 1)
         found = await _suspended(backend, tenant, places[:limit])
     shown = places[: len(found)]
@@ -152,7 +152,7 @@ async def summaries(
         )
     del window  # it may be large
     found, size = list[dict[str, Any]](), 0
-    async with backend.turns_to_list.of(tenant) as turn:
+    async with backend.turns_to_list.of(tenant) as turn, turn.resting():
         while at is not None and len(found) < limit and size < PAGE_BYTES:
             raw = (await backend.log.read([at])).get(at)
             event = None if raw is None else event_of(raw, key, backend.log.seals)

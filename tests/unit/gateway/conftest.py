@@ -35,3 +35,4 @@ def no_rests(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tests count steps of the event loop: none of them passes in a rest."""
     for module in ("arrivals", "admission"):
         monkeypatch.setattr(f"threadfold.gateway.{module}.KEYLESS_REST", 0.0)
+    monkeypatch.setattr("threadfold.gateway.arrivals.CRUMBS_REST", 0.0)

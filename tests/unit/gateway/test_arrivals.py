@@ -10,10 +10,9 @@ from typing import Any
 
 import pytest
 
-from tests.support.busy import busy
 from tests.support.worker import until
 from tests.support.written import Written, answer_empty, connected
-from threadfold.gateway import counted, unread_answers
+from threadfold.gateway import arrivals, counted, unread_answers
 from threadfold.gateway.arrivals import BODY_PIECE, PIECE, SMALL_PIECE, Arrivals, ReadingTurns
 from threadfold.gateway.connections import (
     MANY_WAITING,
@@ -198,20 +197,39 @@ async def test_a_body_of_known_length_is_read_in_large_pieces_and_what_follows_i
     assert max(read[-10:]) == PIECE, "requests may follow the body"
 
 
-async def test_of_what_takes_long_to_read_less_is_read_in_one_turn() -> None:
+async def test_a_body_in_tiny_chunks_is_read_in_small_pieces() -> None:
     read: list[int] = []
 
-    def slowly(piece: memoryview) -> None:
+    def parse(piece: memoryview) -> None:
         read.append(len(piece))
-        if len(read) <= 4:
-            busy(0.001)
+        body.came_in(len(piece) // 6, len(piece) // 6)
 
-    arrivals = Arrivals(ReadingTurns(1e-9), "10.0.0.1", Written(), lambda: "acme", slowly)
-    arrivals.add(b"x" * 100_000)
-    await steps(200)
+    body = Arrivals(ReadingTurns(1e-9), "10.0.0.1", Written(), lambda: "acme", parse)
+    body.add(b"x" * 100_000)
+    await steps(500)
     assert sum(read) == 100_000
-    assert read[:4] == [PIECE, PIECE // 2, PIECE // 4, SMALL_PIECE]
-    assert max(read[4:]) == PIECE, "what is fast again"
+    assert read[0] == PIECE and max(read[1:]) == SMALL_PIECE
+
+
+async def test_nobody_waits_for_bodies_in_tiny_chunks_but_others_like_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(arrivals, "CRUMBS_REST", 1_000.0)
+    server = Server()
+    one_in_a_step(server)
+    ends = [server.connect() for _ in range(5)]
+    for connection, _ in ends:
+        connection.data_received(GET.replace(b"/ ", b"/keyed "))
+        await steps(20)
+    chunks = CHUNKED.replace(b"/ ", b"/keyed ") + b"1\r\na\r\n" * 3_000 + b"0\r\n\r\n"
+    for connection, _ in ends[:4]:
+        connection.data_received(chunks)
+    await steps(20)
+    for _ in range(3):
+        ends[4][0].data_received(GET.replace(b"/ ", b"/keyed "))
+        await steps(5)
+    assert ends[4][1].bytes.count(b"HTTP/1.1 200 ") == 4
+    assert all(transport.paused for _, transport in ends[:4]), "their bodies are not read yet"
 
 
 async def test_who_has_shown_a_key_takes_no_turn_of_new_clients_of_its_address() -> None:

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from tests.support.written import answer_empty, connected
-from threadfold.gateway import body_pace, protocol
+from threadfold.gateway import arrivals, body_pace, protocol
 from threadfold.gateway.body_pace import BODY_GRACE, BODY_RATE, BodyPace
+from threadfold.gateway.connections import tell_keyed
 
 
 def outlasts(pieces: list[tuple[float, int]], then: float) -> bool:
@@ -63,4 +64,35 @@ async def test_the_time_in_which_the_gateway_takes_nothing_does_not_count_for_a_
     async with asyncio.timeout(5):
         await answered.wait()
     assert transport.bytes.startswith(b"HTTP/1.1 200 ")
+    connection.connection_lost(OSError())
+
+
+async def test_the_time_in_which_what_came_waits_to_be_read_does_not_count_for_a_slow_body(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(arrivals, "CRUMBS_REST", 1_000.0)
+    monkeypatch.setattr(body_pace, "BODY_GRACE", 0.02)
+    monkeypatch.setattr(body_pace, "BODY_RATE", 1 << 30)
+    monkeypatch.setattr(protocol, "CHECK", 0.02)
+    answered, took = asyncio.Event(), bytearray()
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        tell_keyed(scope, "acme")
+        more = True
+        while more:
+            message = await receive()
+            took.extend(message["body"])
+            more = message.get("more_body", False)
+        await answer_empty(send)
+        answered.set()
+
+    connection, transport = connected(app)
+    connection.data_received(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+    await answered.wait()  # it has shown a key
+    answered.clear()
+    head = b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n"
+    connection.data_received(head + b"1\r\na\r\n" * 20_000 + b"0\r\n\r\n")
+    async with asyncio.timeout(30):
+        await answered.wait()
+    assert transport.bytes.count(b"HTTP/1.1 200 ") == 2 and len(took) == 20_000
     connection.connection_lost(OSError())
