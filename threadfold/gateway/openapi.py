@@ -47,6 +47,10 @@ unknown whether the events are in the log: repeat the request with the same ids 
 Each answer has a header `X-Request-Id`, under which the gateway's log has the request: the caller's
 own, if it sent one of 1 to 128 of `A-Z a-z 0-9 . _ : / + = @ -`, or the trace id of its
 `traceparent`.
+
+Any route answers, with a problem document, what no operation lists: 400 to what is not valid HTTP,
+405 to another method, 408 to a head or body that comes too slowly, 414 to a long address, 431 to
+long or many headers, and 501 to an unknown transfer coding.
 """
 _TAGS = {
     "Appending": "Append events and messages to the log.",

@@ -67,6 +67,17 @@ async def test_a_place_may_stay_taken_for_a_while_after_the_work() -> None:
     assert len(limit) == 0
 
 
+async def test_a_place_rests_for_as_long_as_was_read_within_it() -> None:
+    limit, loop = KeyedLimit(1), asyncio.get_running_loop()
+    with pytest.raises(OSError, match="away"):
+        async with limit.of("a") as turn, turn.resting():
+            await asyncio.sleep(0.05)
+            raise OSError("away")
+    ended = loop.time()
+    async with limit.of("a"):
+        assert loop.time() >= ended + 0.05
+
+
 async def test_work_on_many_bytes_leaves_the_event_loop_and_the_place_rests_after_it() -> None:
     here = threading.get_ident()
     for places in (1, 4):
