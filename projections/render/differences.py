@@ -87,8 +87,9 @@ class Past(NamedTuple):
     """What a fold holds of the past.
 
     ``reach`` is the last offset that its summary covers. ``events`` counts its different events,
-    refused ones included. ``pinned`` has the bytes of each pinned message that are left, by its
-    offset: infinity if none are cut. Of these ``results`` are tool results. Its first event is at
+    refused ones included. ``pinned`` has the bytes of each pinned message that are left once its
+    tail's have left that, by its offset: infinity if none are cut. Of these ``results`` are tool
+    results. Its first event is at
     ``first``, or earlier if ``older``.
     """
 
@@ -102,13 +103,13 @@ class Past(NamedTuple):
 
 def past_of(window: Window) -> Past:
     """What a window holds of the past."""
-    ids, pinned = window.recent_ids, pinned_of(window.state)
+    state = window.when_tail_left()
+    ids, pinned = window.recent_ids, pinned_of(state)
     older = ids.added > len(ids)
     first = NEVER if ids.first is None else ids.first
     if older:
         first = min([first - 1, *pinned])
-    results = results_of(window.state)
-    return Past(window.covered_to, window.meta.events, pinned, results, first, older)
+    return Past(window.covered_to, window.meta.events, pinned, results_of(state), first, older)
 
 
 def pinned_of(state: ConversationState) -> dict[int, float]:
@@ -167,14 +168,14 @@ def lost_beginning(begin: int) -> str:
 def why_unpinned(before: Past, after: Window) -> str | None:
     """Why a fold of as many events pins less; None where it does not.
 
-    The lane's limit takes results, the oldest first, and texts. A result is not pinned either where
-    its call is not shown any more when it comes.
+    The lane's limit takes results, the oldest first, and texts: those in the tail once they leave
+    it. A result is not pinned either where its call is not shown any more when it comes.
     """
-    results = dict.fromkeys((e.offset for e in after.tail if e.kind == Kind.RESULT), inf)
-    lost = _unpinned(results | pinned_of(after.state), before.pinned)
+    state = after.when_tail_left()
+    lost = _unpinned(pinned_of(state), before.pinned)
     if not lost:
         return None
-    if any(offset not in before.results or _lost_pin(after.state, offset) for offset in lost):
+    if any(offset not in before.results or _lost_pin(state, offset) for offset in lost):
         return LANE_CUT
     return (
         f"the call of its pinned result at {after.position_of(min(lost))} had left the new window"

@@ -8,14 +8,14 @@ shortenings in ``projections.reducers``. How one is stored stands in ``projectio
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from hashlib import sha256
 from itertools import islice, takewhile
 
 from projections.names import Key
-from projections.policy.policy import Rules
+from projections.policy.policy import Policy, Rules
 from projections.window.bodies import body_tokens, with_calls
-from projections.window.conversation_state import PinnedResult, pin, step
+from projections.window.conversation_state import ConversationState, PinnedResult, pin, step
 from projections.window.derived_state import DerivedState
 from projections.window.entry import EARLY, RANGES, RENDERED, Entry, Kind
 from projections.window.image import decode_image, encode_image
@@ -264,20 +264,33 @@ class Window(DerivedState):
                 heads[entry.offset] = entry
             if entry.link is not None:
                 answered.add(entry.link)
-                head = heads.get(entry.link[0])
-                if (
-                    entry.pinned
-                    and entry.offset not in kept
-                    and head is not None
-                    and not head.out
-                    and not entry.out
-                ):
-                    pin(base, self._pinned(head, entry, entry.link[1]), policy)
+            if entry.offset not in kept:
+                self._pin_leaving(base, entry, heads, policy)
         # A call that left the tail can no longer be shown with its result, and must not take a
         # reused id's result away.
         base.calls = [
             c for c in base.calls if c.offset in kept and (c.offset, c.index) not in answered
         ]
+
+    def when_tail_left(self) -> ConversationState:
+        """The state as it would be if the tail's pinned results had left it: what the pinned lane
+        then holds of them.
+        """
+        state, heads = self.state.copy(), dict[int, Entry]()
+        for entry in self.tail:
+            if entry.calls:
+                heads[entry.offset] = entry
+            self._pin_leaving(state, entry, heads, self.policy)
+        return state
+
+    def _pin_leaving(
+        self, state: ConversationState, entry: Entry, heads: Mapping[int, Entry], policy: Policy
+    ) -> None:
+        """Pin a result that leaves the tail with its call, if it is to stay."""
+        head = heads.get(entry.link[0]) if entry.link is not None else None
+        if entry.pinned and not entry.out and head is not None and not head.out:
+            assert entry.link is not None
+            pin(state, self._pinned(head, entry, entry.link[1]), policy)
 
     def _pinned(self, head: Entry, result: Entry, index: int) -> PinnedResult:
         places = [place for place, i in enumerate(head.shown_calls()) if i == index]

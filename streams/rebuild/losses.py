@@ -232,11 +232,15 @@ def _holds(head: Head, base: Base, past: Past) -> bool:
 
 def _may_be_cut(live: Side, other: Side, key: Key, head: Head, base: Base) -> bool:
     """Whether a window's pinned lane may be cut where that of the live one is not: other rules
-    bound it, and not all stands as it came.
+    bound it, and not all stands as it came, or may once it has left the tail.
     """
-    state = base.state
-    whole = head.read_header.flat and not any(state.pins_lost) and not any(state.pinned_lost)
-    return not whole and _bounds(live.rules, key.tenant) != _bounds(other.rules, key.tenant)
+    if _bounds(live.rules, key.tenant) == _bounds(other.rules, key.tenant):
+        return False
+    state, header = base.state, head.read_header
+    if not header.flat or any(state.pins_lost) or any(state.pinned_lost):
+        return True
+    most = other.rules.for_conversation(key.tenant, None).pinned_limit
+    return most < min(header.tokens, live.rules.for_conversation(key.tenant, None).pinned_limit)
 
 
 def _bounds(rules: Rules, tenant: str) -> list[object]:

@@ -230,6 +230,28 @@ async def test_a_pinned_lane_that_is_cut_loses_what_was_pinned() -> None:
     assert any("what 1 conversations hold (a switch needs --accept-loss)" in one for one in lines)
 
 
+async def test_a_pinned_result_is_lost_while_it_is_in_the_tail_if_the_lane_has_no_room_for_it() -> (
+    None
+):
+    talk = Talk(ROOMY)
+    talk.call("a")
+    talk.say("tool.result", tool_call_id="a", content="code " * 100, pinned=True)
+    talk.chat(1)
+    assert not talk.window.state.pins and "code code" in talk.text()
+    for narrower, found in ((NARROW, {KEY: LANE_CUT}), ({**ROOMY, "pinned_max_tokens": 200}, {})):
+        after = under(narrower, talk.log)
+        store = await stored(talk.window, after)
+        assert (await losses(store, talk.rules, Rules(narrower)))[0] == found
+        document, _ = await report(talk, Rules(narrower))
+        assert [one["because"] for one in document["losses"]] == list(found.values())
+    while talk.window.meta.due is None:
+        talk.chat(1)
+    await talk.summarise()
+    assert talk.window.state.pins
+    store = await stored(talk.window, under(NARROW, talk.log))
+    assert (await losses(store, talk.rules, Rules(NARROW)))[0] == {KEY: LANE_CUT}
+
+
 def shortly(lane: int) -> dict[str, Any]:
     """A policy that leaves a call out before its late result comes, and may pin so much."""
     return {**SMALLER, "pinned_max_tokens": lane}
