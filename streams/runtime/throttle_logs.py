@@ -20,8 +20,11 @@ OWN = (
     "streams.projector.projector",
     "streams.recovery.snapshot_writer",
     "streams.partition.log_identity",
+    "streams.compaction.dispatcher",
 )
-"""Modules of ours that log it for each partition, each time they try again."""
+"""Modules of ours that log it for each partition, each time they try again, or for each record that
+anybody may have written.
+"""
 SERVER = "uvicorn.error"
 """The logger with a line for each request that is no HTTP, which anybody can send."""
 

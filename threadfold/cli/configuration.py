@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,17 @@ def write_config(path: Path, settings: Settings) -> None:
         if field.name in ALWAYS or value != default:
             lines.append(f"{field.name} = {_toml(value)}\n")
     write_private(path, "".join(lines))
+
+
+def used_own_master_keys(path: Path, name: str) -> bool:
+    """Whether a file that an earlier ``up`` wrote names master keys in a file of its folder's."""
+    if not path.exists():
+        return False
+    try:
+        written = tomllib.loads(path.read_text("utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError):
+        return False
+    return Path(str(written.get("master_keys_file", ""))).name == name
 
 
 def _toml(value: Any) -> str:

@@ -20,7 +20,7 @@ from streams.log.topics import check_shapes, create_topics, lost_beginning, part
 from streams.memory.store_folder import absolute_store
 from streams.settings.settings import PREFIX, Settings
 from threadfold.cli.common import CONFIG_FILE, DEFAULT_DATA, open_control, run, say
-from threadfold.cli.configuration import write_config
+from threadfold.cli.configuration import used_own_master_keys, write_config
 from threadfold.cli.fleet import Fleet
 from threadfold.embedded.folder import DataFolder, write_private
 from threadfold.embedded.ports import HOST, free_port
@@ -194,6 +194,9 @@ def _start(stack: EmbeddedStack, base: Settings, data: Path, port: int) -> Setti
     """Start the servers, create topics, generation and demo tenant, and write the configuration;
     returns the settings.
     """
+    masters = Path(base.master_keys_file)
+    if not base.master_keys and not base.master_keys_file:
+        masters = master_key_file(data)
     names = [
         name for name, address in (("Kafka", base.kafka), ("Redis", base.redis)) if not address
     ]
@@ -218,11 +221,7 @@ def _start(stack: EmbeddedStack, base: Settings, data: Path, port: int) -> Setti
     if not base.kafka:
         changes |= {"replication": 1, "min_isr": 1}
     if not base.master_keys:
-        changes["master_keys_file"] = str(
-            Path(base.master_keys_file).absolute()
-            if base.master_keys_file
-            else master_key_file(data)
-        )
+        changes["master_keys_file"] = str(masters.absolute())
     for name in ("policy", "gateway_certificate", "gateway_private_key"):
         if getattr(base, name):
             changes[name] = str(Path(getattr(base, name)).absolute())
@@ -239,11 +238,20 @@ def _start(stack: EmbeddedStack, base: Settings, data: Path, port: int) -> Setti
 
 
 def master_key_file(data: Path) -> Path:
-    """The folder's file of master keys, created if missing and readable by its owner only, so that
-    encryption works from the start.
+    """The folder's file of master keys, made at its first start and readable by its owner only, so
+    that encryption works from the start.
+
+    Raises:
+        InvalidSettings: a former start used it, and it is missing.
     """
     path = data / MASTER_KEYS
     if not path.exists():
+        if used_own_master_keys(data / CONFIG_FILE, MASTER_KEYS):
+            raise InvalidSettings(
+                f"the master keys of this folder, {path}, are missing: put the file back, as what"
+                " is encrypted here cannot be read without it; if nothing is encrypted, make a new"
+                f" one: `threadfold keys new-master > {path}`"
+            )
         write_private(
             path,
             "# Master keys, the current one first. Without them, all that is encrypted here is"

@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from projections.errors import InvalidSettings
 from streams.encryption.master_keys import master_keys_of
 from streams.settings.settings import Settings
 from tests.support.commands import cli, ok
@@ -105,6 +106,17 @@ def test_up_makes_a_master_key_once_for_its_owners_eyes_only(tmp_path: Path) -> 
     assert len(master_keys_of(Settings.load(env={}, master_keys_file=str(path))).ids) == 1
     assert master_key_file(tmp_path) == path
     assert path.read_text() == made
+
+
+def test_up_makes_no_other_master_keys_where_those_of_its_folder_are_missing(
+    tmp_path: Path,
+) -> None:
+    path = master_key_file(tmp_path)
+    write_config(tmp_path / CONFIG_FILE, Settings.load(env={}, master_keys_file=str(path)))
+    path.unlink()
+    with pytest.raises(InvalidSettings, match="are missing: put the file back"):
+        master_key_file(tmp_path)
+    assert not path.exists()
 
 
 @pytest.mark.long
