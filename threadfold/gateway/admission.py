@@ -56,8 +56,10 @@ BYTES_A_TOKEN = 8
 """Bytes of a body for each token that it is guessed to hold until it has been counted: four of
 text, and the form of an event.
 """
-PIECE = 64 << 10
-"""Bytes of an answer that are sent at once over TLS."""
+PIECE, KEYLESS_PIECE = 64 << 10, 16 << 10
+"""Bytes of an answer that are sent at once over TLS, which keeps an encrypted copy of what its
+client does not read; and of one that needs no key.
+"""
 AT_ONCE = 32 << 10
 """Bytes of a stream that are sent without a turn."""
 CHECK_SECONDS, CHECK = 0.002, 0.0005
@@ -151,6 +153,8 @@ class Admission:
         if await self.keyless_turn(scope):
             response = await self._answer(route, parts, scope, receive)
             if await self.keyless_turn(scope):
+                if scope.get("scheme") == "https":
+                    send = in_pieces(send, KEYLESS_PIECE)
                 await response(scope, receive, send)
 
     async def _identified(self, given: str | None, scope: Scope) -> Principal | None:
@@ -306,6 +310,21 @@ def in_turns(send: Send, turns: KeyedLimit, tenant: str | None) -> Send:
         async with turns.of(tenant) as turn:
             await send(message)
             turn.rest = size / ANSWER_RATE
+
+    return sending
+
+
+def in_pieces(send: Send, size: int) -> Send:
+    """A ``send`` that sends so many bytes of a body at once: the server waits between them, until
+    the client has read most of those before.
+    """
+
+    async def sending(message: Message) -> None:
+        body = message.get("body", b"")
+        last = max(0, (len(body) - 1) // size * size)
+        for at in range(0, last, size):
+            await send({**message, "body": body[at : at + size], "more_body": True})
+        await send({**message, "body": body[last:]} if last else message)
 
     return sending
 

@@ -1,13 +1,18 @@
-"""Answers that are large are encoded beside others' requests."""
+"""Answers that are large are encoded beside others' requests, and do not fill the memory."""
 
 from __future__ import annotations
 
 import asyncio
 
+import httpx
 import msgspec
 import pytest
+from starlette.types import Message, Receive, Scope, Send
 
 from streams.runtime.keyed_limit import LARGE, KeyedLimit
+from streams.settings.settings import Settings
+from threadfold.gateway import create_gateway
+from threadfold.gateway.admission import KEYLESS_PIECE
 from threadfold.gateway.routes.common import answer_beside
 
 TEXT = "A" * (LARGE + 1)
@@ -45,3 +50,30 @@ async def test_the_next_large_answer_of_its_tenant_waits_and_anothers_does_not()
     done, _ = await asyncio.wait([other, same], return_when=asyncio.FIRST_COMPLETED)
     assert other in done
     await same
+
+
+@pytest.mark.parametrize("path", ["/openapi.json", "/console", "/healthz"])
+async def test_what_needs_no_key_is_sent_in_pieces_where_an_encrypted_copy_waits_for_its_client(
+    path: str,
+) -> None:
+    gateway = create_gateway(
+        Settings.load(env={}, kafka="127.0.0.1:1", redis="redis://127.0.0.1:1/0")
+    )
+    pieces: list[int] = []
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        async def counted(message: Message) -> None:
+            pieces.append(len(message.get("body", b"")))
+            await send(message)
+
+        await gateway(scope, receive, counted)
+
+    answers = []
+    for scheme in ("http", "https"):
+        pieces.clear()
+        transport = httpx.ASGITransport(app)
+        async with httpx.AsyncClient(transport=transport, base_url=f"{scheme}://a") as client:
+            answers.append(await client.get(path))
+        if scheme == "https":
+            assert max(pieces) <= KEYLESS_PIECE
+    assert answers[0].content == answers[1].content and answers[0].status_code == 200
