@@ -354,6 +354,16 @@ def last_message_of(fields: Mapping[bytes, bytes]) -> LastMessage | None:
     return None if offset < 0 else LastMessage("", "", offset)
 
 
+def pins_results(fields: Mapping[bytes, bytes]) -> bool:
+    """Whether a window has pinned tool results, in its pinned lane or in its tail; raises like
+    :func:`load_window`.
+    """
+    if decode_base(fields[BASE]).state.pins:
+        return True
+    chunks = (decode_chunk(value) for _, value in numbered(fields))
+    return any(entry.pinned for chunk in chunks for entry in chunk.extras.values())
+
+
 def load_recent_ids(id_blocks: dict[bytes, bytes], added: int = LIMIT) -> RecentIds:
     """The recent ids from their blocks; ``added`` matters only to whoever adds to them. Raises like
     :func:`load_window`.

@@ -17,7 +17,7 @@ import msgspec
 from msgspec import Struct
 
 from projections.storage.card import CARD, LastMessage
-from projections.storage.layout import HEAD, decode_head, last_message_of
+from projections.storage.layout import HEAD, decode_head, last_message_of, pins_results
 
 STUB = b"s"
 """The one field of a stub; no field of a window has this name."""
@@ -34,7 +34,7 @@ class Stub(Struct, array_like=True, frozen=True):
 
     ``position``, ``count`` and ``digest`` (its first 16 bytes) are the window's; ``state`` and
     ``tokens`` its read header's, which lists show, with its ``card`` (field ``c``) and its ``last``
-    message.
+    message. ``pins``: whether it has pinned tool results; None in stubs of former releases.
     """
 
     at: int
@@ -46,6 +46,7 @@ class Stub(Struct, array_like=True, frozen=True):
     tokens: int
     card: bytes = b""
     last: LastMessage | None = None
+    pins: bool | None = None
 
     def fits(self, position: int, count: int, digest: bytes) -> bool:
         """Whether a window of these figures is the one that sleeps."""
@@ -77,6 +78,7 @@ def stub_of(fields: Mapping[bytes, bytes], at: int, body: bytes) -> Stub:
         head.read_header.tokens,
         fields.get(CARD, b""),
         last_message_of(fields),
+        pins_results(fields),
     )
 
 

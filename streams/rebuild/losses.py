@@ -29,7 +29,7 @@ from projections.render.differences import (
 from projections.storage.layout import BASE, HEAD, Base, Head, decode_base, decode_head
 from projections.storage.protocol import WindowStore
 from projections.storage.records import Checkpoint, stored_form
-from projections.storage.stubs import STUB, decode_stub
+from projections.storage.stubs import STUB, Stub, decode_stub
 from projections.window.window import Window
 from streams.control.generations import live_heals, whole
 
@@ -212,10 +212,10 @@ async def _suspect(
             if not cut and begin <= 0:
                 return _Suspect(past, *partition_is)
         else:
-            asleep = old.get(STUB)
-            if asleep is None or (
-                folded is not None and not cut and _holds_all(folded[0], decode_stub(asleep).count)
-            ):
+            if STUB not in old:
+                return None
+            stub = decode_stub(old[STUB])
+            if folded is not None and not cut and _holds_all(folded[0], stub):
                 return None
     window = await _window(store, live, partition, key)
     return None if window.meta.erased else _Suspect(past_of(window), *partition_is)
@@ -251,9 +251,12 @@ def _bounds(rules: Rules, tenant: str) -> list[object]:
     return [*own, rules.tenants.get(tenant), tenant in rules.unusable]
 
 
-def _holds_all(head: Head, count: int) -> bool:
-    """Whether a window took every summary that a sleeping one of ``count`` events took."""
-    return head.erased or (head.read_header.omitted is None and head.count >= count)
+def _holds_all(head: Head, asleep: Stub) -> bool:
+    """Whether a window took every summary that a sleeping one took, and that one pins no results:
+    the call of one may have left this window before the result came.
+    """
+    took = head.read_header.omitted is None and head.count >= asleep.count
+    return head.erased or (took and asleep.pins is False)
 
 
 def _reach(base: Base) -> int:

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
+import msgspec
 import pytest
 
 from projections.events.types import MessageEvent, SummaryEvent
@@ -15,7 +16,8 @@ from projections.fold.replay import Logged, replay
 from projections.names import Key
 from projections.policy.policy import Rules
 from projections.render.differences import GONE, LANE_CUT, past_of, why_lost
-from projections.storage.records import NOTHING, Checkpoint, write_of
+from projections.storage.records import NOTHING, Checkpoint, stub_write, write_of
+from projections.storage.stubs import stub_of
 from projections.window.meta import Quarantine
 from projections.window.window import Window
 from streams.rebuild import losses as module
@@ -286,6 +288,39 @@ async def test_a_pinned_result_whose_call_had_left_the_new_window_is_lost_and_no
     document, lines = await report(talk, Rules(shortly(lane)))
     assert [one["because"] for one in document["losses"]] == [why]
     assert any(line.endswith(why) for line in lines)
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["pins", "of a former release"])
+async def test_a_sleeping_conversation_loses_pinned_results_like_one_that_is_awake(
+    known: bool,
+) -> None:
+    talk = Talk(ROOMY)
+    why = await with_a_late_result(talk)
+    after = under(shortly(1_000), talk.log)
+    awake = await stored(talk.window, after)
+    _, (found,) = await awake.read(1, 0, [KEY])
+    assert found is not None
+    stub = stub_of(found.fields, 0, b"its snapshot")
+    assert stub.pins
+    if not known:
+        stub = msgspec.structs.replace(stub, pins=None)
+    store = await stored(talk.window, after)
+    now = await store.checkpoint(1, 0)
+    assert now is not None
+    await store.apply(1, 0, now, [stub_write(KEY, stub, [])])
+    store.reader = awake  # what wakes it
+    assert (await losses(store, talk.rules, Rules(shortly(1_000))))[0] == {KEY: why}
+
+
+async def test_a_sleeping_conversation_without_pinned_results_is_not_woken_to_be_compared() -> None:
+    talk = await summarised(ROOMY)
+    store = await stored(talk.window, under({**ROOMY, "min_messages": 5}, talk.log))
+    _, (found,) = await store.read(1, 0, [KEY])
+    assert found is not None
+    stub, now = stub_of(found.fields, 0, b"its snapshot"), await store.checkpoint(1, 0)
+    assert stub.pins is False and now is not None
+    await store.apply(1, 0, now, [stub_write(KEY, stub, [])])
+    assert (await losses(store, talk.rules, Rules({**ROOMY, "min_messages": 5})))[0] == {}
 
 
 @pytest.mark.parametrize(
