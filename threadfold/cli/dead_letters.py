@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import asyncio
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -37,6 +38,10 @@ from threadfold.cli.whole_help import Group
 from threadfold.service.letters import close_record, key_at, readable_record, shown_key, standing
 
 FIRST_BYTES = 400
+PAUSE = 3.0
+"""For how many times as long as a retry took the next one waits: the owner of the partition loads
+its checkpoint after each, and others' events wait for that.
+"""
 
 
 @click.group("dead-letters", cls=Group)
@@ -185,7 +190,7 @@ def retry(ctx: click.Context, what: str | None, everything: bool, data: Path | N
     stays parked.
 
     A conversation whose event still fails does not change. Workers may run: the partition's owner
-    loads the result.
+    loads the result. It does so between two of several: they are retried with pauses.
     """
     if (what is None) != everything:
         raise click.UsageError("give a conversation or a position, or --all")
@@ -194,9 +199,21 @@ def retry(ctx: click.Context, what: str | None, everything: bool, data: Path | N
         async with opened(load_settings(data)) as (_, letters):
             every = [one.key for one in await letters.quarantined()] if what is None else []
             keys = every if what is None else [await _meant(letters, what)]
-            return all([await _retried(letters, key) for key in keys])
+            return await retry_each(letters, keys)
 
     ctx.exit(0 if run(go()) else 1)
+
+
+async def retry_each(letters: DeadLetters, keys: Sequence[Key]) -> bool:
+    """Retry these one after the other; returns whether none of them is parked now."""
+    clock = asyncio.get_running_loop().time
+    well = True
+    for i, key in enumerate(keys):
+        began = clock()
+        well = await _retried(letters, key) and well
+        if i + 1 < len(keys):
+            await asyncio.sleep(PAUSE * (clock() - began))
+    return well
 
 
 async def _meant(letters: DeadLetters, what: str) -> Key:
