@@ -156,7 +156,10 @@ class RedisRouter:
             except (RedisError, OSError) as error:
                 self._suspect(place)
                 last = error
-        raise last
+        try:
+            raise last
+        finally:
+            del last  # its traceback refers to this frame
 
     async def close(self) -> None:
         """Close all connections."""

@@ -143,7 +143,10 @@ class ClusterSlots:
             except (RedisError, OSError) as error:  # TimeoutError among them: the next one is asked
                 suspects.add(place)
                 last = error
-        raise last
+        try:
+            raise last
+        finally:
+            del last  # its traceback refers to this frame
 
     def moved(self, error: MovedError) -> None:
         if error.host:

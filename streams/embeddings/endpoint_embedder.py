@@ -65,10 +65,7 @@ class EndpointEmbedder:
             await self._budgets.check(tenant)
             return await self._attempts.run(tenant, call)
         except (AttemptFailed, RedisUnavailable) as error:
-            away = EmbeddingsUnavailable(str(error))
-            away.own = isinstance(error, BudgetUsedUp)
-            away.refused = isinstance(error, InputRefused)
-            raise away from None
+            raise _away(error) from None
 
     async def _call(self, texts: list[str], tenant: str, until: float) -> Vectors:
         """One call. What it used is charged, whatever its answer is worth."""
@@ -119,3 +116,10 @@ class EndpointEmbedder:
                 f" {self._dimension}"
             )
         return vectors
+
+
+def _away(error: AttemptFailed | RedisUnavailable) -> EmbeddingsUnavailable:
+    away = EmbeddingsUnavailable(str(error))
+    away.own = isinstance(error, BudgetUsedUp)
+    away.refused = isinstance(error, InputRefused)
+    return away

@@ -210,10 +210,10 @@ class Ledger:
             return self._topic
 
     async def _read(self, render_id: str, tenant: str | None) -> tuple[Key, StoredCall]:
-        unknown = UnknownRender(f"render {render_id[:60]!r} is not known, or not kept any more")
+        unknown = f"render {render_id[:60]!r} is not known, or not kept any more"
         place = read_id(render_id)
         if place is None:
-            raise unknown
+            raise UnknownRender(unknown)
         position, check = place
         raw = (await (await self._opened()).read([position])).get(position)
         key = None if raw is None or raw.key is None else parse_key(raw.key)
@@ -231,7 +231,7 @@ class Ledger:
             or check != check_of(key, position)
             or tenant not in (None, key.tenant)
         ):
-            raise unknown
+            raise UnknownRender(unknown)
         return key, stored
 
     def rules_of(self, called: ModelCalled) -> tuple[Rules, list[str]]:

@@ -80,20 +80,20 @@ async def log_of(backend: ConversationService, whose: Whose, what: str) -> OwnLo
             raise Forbidden(f"{what}: field conversation: the token names conversations: name one")
         return users_log(tenant, user), user, channel
     key = make_key(tenant, conversation)
-    missing = UnknownConversation(f"{what}: {unknown(key)}")
+    missing = f"{what}: {unknown(key)}"
     if names is not None and conversation not in names:
-        raise missing
+        raise UnknownConversation(missing)
     try:
         window = await backend.window(tenant, conversation)
     except UnknownConversation:
-        raise missing from None
+        raise UnknownConversation(missing) from None
     except Erased as error:
         if whose.bound:  # it may have been another user's
-            raise missing from None
+            raise UnknownConversation(missing) from None
         raise Erased(f"{what}: {error}") from None
     state, parked = window.state, window.meta.quarantine
     if whose.bound and state.user != user:
-        raise missing
+        raise UnknownConversation(missing)
     if parked is not None:
         at = Position(window.partition, parked.offset)
         Owner(state.user, at).check_known(key, f"{what} was not saved")

@@ -17,6 +17,9 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from projections import errors
+
+ERRORS = {name for name, one in vars(errors).items() if isinstance(one, type)}
 ROOT = Path(__file__).resolve().parents[3]
 CLIENT = "threadfold_client"
 # A package may import itself and those before it; the client only itself.
@@ -256,3 +259,39 @@ def test_set_up_makes_a_half_made_environment_anew(tmp_path: Path) -> None:
     assert result.returncode == 1
     assert "made: -m venv .venv" in result.stderr
     assert not leftover.exists()
+
+
+def kept_errors(tree: ast.AST) -> list[int]:
+    """Lines that raise an error which their function made before, and holds in a variable: it and
+    its traceback then refer to each other, and wait for the collector with all frames of a request.
+    """
+    lines = []
+    for function in ast.walk(tree):
+        if not isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+            continue
+        made = {
+            target.id
+            for node in ast.walk(function)
+            if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call)
+            if getattr(node.value.func, "id", "") in ERRORS
+            for target in node.targets
+            if isinstance(target, ast.Name)
+        }
+        lines += [
+            node.lineno
+            for node in ast.walk(function)
+            if isinstance(node, ast.Raise) and getattr(node.exc, "id", None) in made
+        ]
+    return lines
+
+
+def test_no_error_is_made_before_it_is_raised() -> None:
+    assert kept_errors(ast.parse("def f():\n    gone = Erased('it')\n    raise gone")) == [3]
+    assert kept_errors(ast.parse("def f():\n    gone = 'it'\n    raise Erased(gone)")) == []
+    found = [
+        f"{path.relative_to(ROOT)}:{line}"
+        for package in LAYERS
+        for path in sources(package, ".py")
+        for line in kept_errors(ast.parse(path.read_text()))
+    ]
+    assert found == []
