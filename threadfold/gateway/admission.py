@@ -56,9 +56,9 @@ BYTES_A_TOKEN = 8
 """Bytes of a body for each token that it is guessed to hold until it has been counted: four of
 text, and the form of an event.
 """
-PIECE, KEYLESS_PIECE = 64 << 10, 16 << 10
+PIECE, LARGE_PIECE = 16 << 10, 64 << 10
 """Bytes of an answer that are sent at once over TLS, which keeps an encrypted copy of what its
-client does not read; and of one that needs no key.
+client does not read; and of a large one, whose bytes are counted.
 """
 AT_ONCE = 32 << 10
 """Bytes of a stream that are sent without a turn."""
@@ -153,9 +153,7 @@ class Admission:
         if await self.keyless_turn(scope):
             response = await self._answer(route, parts, scope, receive)
             if await self.keyless_turn(scope):
-                if scope.get("scheme") == "https":
-                    send = in_pieces(send, KEYLESS_PIECE)
-                await response(scope, receive, send)
+                await response(scope, receive, in_pieces(send) if _over_tls(scope) else send)
 
     async def _identified(self, given: str | None, scope: Scope) -> Principal | None:
         """Whom a request is from; None: its client has left. A new signature waits for its turn.
@@ -260,8 +258,8 @@ class Admission:
                 send = in_turns(send, self._turns_to_send, tenant)
             size = len(response.body) if hasattr(response, "body") else 0
             if size >= LARGE_ANSWER and scope["method"] == "GET":  # else it was done already
-                https = scope.get("scheme") == "https"
-                send = until_read(send, self._turns_to_send, tenant, in_pieces=https)
+                pieces = _over_tls(scope)
+                send = until_read(send, self._turns_to_send, tenant, in_pieces=pieces)
                 try:
                     slot.answer(size)
                 except QuotaExceeded:
@@ -269,6 +267,8 @@ class Admission:
                     raise
                 except Overloaded as error:
                     response = problem_of(error)
+            elif size > PIECE and _over_tls(scope):
+                send = in_pieces(send)
             await response(scope, counted, send)
 
     async def _held(
@@ -314,7 +314,11 @@ def in_turns(send: Send, turns: KeyedLimit, tenant: str | None) -> Send:
     return sending
 
 
-def in_pieces(send: Send, size: int) -> Send:
+def _over_tls(scope: Scope) -> bool:
+    return scope.get("scheme") == "https"
+
+
+def in_pieces(send: Send, size: int = PIECE) -> Send:
     """A ``send`` that sends so many bytes of a body at once: the server waits between them, until
     the client has read most of those before.
     """
@@ -342,7 +346,7 @@ def until_read(
         if message["type"] == "http.response.body" and not message.get("more_body"):
             # The server waits before it sends more, not after the last.
             body = message.get("body", b"")
-            size = PIECE if in_pieces else max(1, len(body))
+            size = LARGE_PIECE if in_pieces else max(1, len(body))
             async with turns.of(tenant or "") as turn:
                 await send({**message, "body": body[:size], "more_body": True})
                 turn.rest = 0.0 if tenant is None else len(body) / ANSWER_RATE

@@ -31,10 +31,10 @@ MOST_PREFERRED = 2
 """Steps after the first in which a handshake goes before those that begin: it has no more, unless
 its client sends it in pieces.
 """
+UNSENT = 16 << 10
+"""Bytes that may wait to be read by their client until the next write waits."""
 UNREAD = 64 << 10
-"""Bytes that may wait to be read until the next write waits, as without TLS; and bytes of a client
-that may wait for a turn of its handshake, before no more of it is read.
-"""
+"""Bytes of a client that may wait for a turn of its handshake, before no more of it is read."""
 
 
 class Answering(asyncio.Protocol):
@@ -182,7 +182,7 @@ class Handshake(Receiving):
 
     def _go_on(self, transport: asyncio.Transport, early: _Early) -> None:
         self._leave()
-        transport.set_write_buffer_limits(high=UNREAD)
+        transport.set_write_buffer_limits(high=UNSENT)
         protocol = self._make()
         transport.set_protocol(protocol)
         protocol.connection_made(transport)

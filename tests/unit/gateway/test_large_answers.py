@@ -12,7 +12,7 @@ from starlette.types import Message, Receive, Scope, Send
 from streams.runtime.keyed_limit import LARGE, KeyedLimit
 from streams.settings.settings import Settings
 from threadfold.gateway import create_gateway
-from threadfold.gateway.admission import KEYLESS_PIECE
+from threadfold.gateway.admission import PIECE
 from threadfold.gateway.routes.common import answer_beside
 
 TEXT = "A" * (LARGE + 1)
@@ -75,5 +75,5 @@ async def test_what_needs_no_key_is_sent_in_pieces_where_an_encrypted_copy_waits
         async with httpx.AsyncClient(transport=transport, base_url=f"{scheme}://a") as client:
             answers.append(await client.get(path))
         if scheme == "https":
-            assert max(pieces) <= KEYLESS_PIECE
+            assert max(pieces) <= PIECE
     assert answers[0].content == answers[1].content and answers[0].status_code == 200

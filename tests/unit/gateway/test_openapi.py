@@ -224,6 +224,8 @@ async def test_the_page_takes_everything_from_the_gateway_itself(app: Gateway) -
         page = await http.get("/docs")
         assert page.status_code == 200
         assert page.headers["content-security-policy"].startswith("default-src 'none'")
+        assert "frame-ancestors 'none'" in page.headers["content-security-policy"]
+        assert page.headers["x-content-type-options"] == "nosniff"
         named = re.findall(r'(?:src|href)="([^"]+)"', page.text)
         assert len(named) == 4
         assert not re.search(r"https?:|//", page.text)

@@ -59,9 +59,12 @@ _ASSETS = {
 """The page's files: their package (empty: our own), their names in it, and their media types."""
 _POLICY = (
     "default-src 'none'; connect-src 'self'; font-src 'self' data:; img-src 'self' data:;"
-    " script-src 'self'; style-src 'self' 'unsafe-inline'"
+    " script-src 'self'; style-src 'self' 'unsafe-inline'; base-uri 'none'; form-action 'none';"
+    " frame-ancestors 'none'"
 )
-_HOUR = {"Cache-Control": "public, max-age=3600"}
+_SAFE = {"X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer"}
+_PAGE = {"Content-Security-Policy": _POLICY, **_SAFE}
+_HOUR = {"Cache-Control": "public, max-age=3600", **_SAFE}
 
 
 class Alive(Struct):
@@ -170,8 +173,7 @@ async def workers_metrics(caller: Caller) -> Response:
 @_free("/docs", hidden=True)
 async def docs() -> Response:
     """The API's documentation as a page."""
-    policy = {"Content-Security-Policy": _POLICY}
-    return file_answer(_OWN / "index.html", "text/html; charset=utf-8", policy)
+    return file_answer(_OWN / "index.html", "text/html; charset=utf-8", _PAGE)
 
 
 @_free("/docs/{asset}", hidden=True)
@@ -201,7 +203,7 @@ def _encoded(document: Callable[[], dict[str, Any]]) -> bytes:
 @_free("/asyncapi.json", "The AsyncAPI document", AsyncApi)
 async def asyncapi() -> Response:
     """The topics, for services that speak Kafka: AsyncAPI 3.0."""
-    return Response(texts()["asyncapi.json"], media_type="application/json")
+    return JsonBytes(_bytes_of("asyncapi.json"))
 
 
 @_free(
@@ -213,11 +215,16 @@ async def schema(name: Annotated[str, Path(example="message")]) -> Response:
     """The JSON Schema (2020-12) of an event type: `message` for the CloudEvent in the log,
     `message.flat` for the form to append over HTTP.
     """
-    text = texts().get(f"{name}.json")
-    if text is None or name == "asyncapi":
+    if f"{name}.json" not in texts() or name == "asyncapi":
         known = ", ".join(file.removesuffix(".json") for file in texts() if file != "asyncapi.json")
         raise UnknownSchema(f"there is no schema {name[:60]!r}: there are {known}")
-    return Response(text, media_type="application/schema+json")
+    return Response(_bytes_of(f"{name}.json"), media_type="application/schema+json")
+
+
+@cache
+def _bytes_of(name: str) -> bytes:
+    """A file of :func:`texts`, once for all who ask."""
+    return texts()[name].encode()
 
 
 async def _metrics_page(state: GatewayState) -> bytes:
