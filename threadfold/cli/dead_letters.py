@@ -264,19 +264,27 @@ def drop(
     with the waiting events.
 
     The record stays in the log. A record that belongs to no conversation is only removed from
-    the list. Exit 1 if the conversation is parked again, or no worker folds the drop in time.
+    the list. Exit 1 if the conversation is parked again, its partition is halted, or no worker
+    folds the drop in time.
     """
     at = parse_position(position)
 
     async def go() -> bool:
         settings = load_settings(data)
-        async with opened(settings) as (_, letters):
+        async with opened(settings) as (stack, letters):
             raw = await letters.record(at)
             if (await letters.role(at, raw))[0] == RECORD:
                 await close_record(settings, at, raw)
                 print_line(f"{at}: off the list; it belongs to no conversation")
                 return True
             key, place = await letters.drop(at, reason)
+            if at.partition in (await stack.control.sync()).halted():
+                print_line(
+                    f"{key}: dropped by the event at {place}, but partition {at.partition} is"
+                    " halted: it goes on after `threadfold dead-letters accept"
+                    f" {at.partition}`"
+                )
+                return False
             folded, quarantine = await letters.gone_on(key, at, place, seconds)
             if not folded:
                 print_line(

@@ -136,6 +136,10 @@ async def test_too_many_failing_folds_halt_their_partition_alone_until_they_are_
         assert f"partition 0 halted after offset {halt.offset}" in listed.out
         parked = [line for line in listed.lines if "  parked  acme/" in line]
         assert len(parked) == halt.failing
+        dropped = await command(tmp_path, "dead-letters", "drop", parked[0].split()[0])
+        assert (
+            dropped.code == 1 and "goes on after `threadfold dead-letters accept 0`" in dropped.out
+        )
         refused = await command(tmp_path, "dead-letters", "accept", "1")
         assert refused.code == 2 and "partition 1 is not halted" in refused.said
         accepted = await command(tmp_path, "dead-letters", "accept", "0")
