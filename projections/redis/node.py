@@ -28,6 +28,7 @@ FULL = 0.99
 """The share of maxmemory from which a server counts as full: it refuses writes above all of it, and
 the buffers of connections come and go.
 """
+TO_DO = "takes no writes: raise maxmemory, or lower hibernate_after"
 UNKNOWN = "unknown"
 """The incarnation of a server that does not tell one."""
 
@@ -186,6 +187,8 @@ class RedisErrors:
         if isinstance(error, ResponseError):
             if "WRONGTYPE" in str(error):
                 raise CorruptWindow(f"Redis has something else under {self._other_type}") from error
+            if "'maxmemory'" in str(error):
+                raise RedisUnavailable(f"{self._where} is at its maxmemory and {TO_DO}") from error
             raise RedisUnavailable(f"{self._where} refused: {error}") from error
         if isinstance(error, RedisError):
             raise RedisUnavailable(f"{self._where} failed: {error}") from error
@@ -242,10 +245,7 @@ async def _refuses(node: Node, info: dict[str, Any]) -> str:
             " name its master in the setting redis"
         )
     if most and used >= FULL * most:
-        return (
-            f"{where} is at its maxmemory ({used >> 20} of {most >> 20} MiB used) and takes no"
-            " writes: raise maxmemory, or lower hibernate_after"
-        )
+        return f"{where} is at its maxmemory ({used >> 20} of {most >> 20} MiB used) and {TO_DO}"
     if info.get("aof_last_write_status", "ok") != "ok":
         return (
             f"{where} cannot write its append-only file and takes no writes: check whether its disk"

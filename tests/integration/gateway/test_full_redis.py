@@ -55,7 +55,7 @@ async def test_store_reports_why_it_takes_no_writes(server: Server) -> None:
 async def test_text_in_progress_is_refused_by_its_cause(server: Server) -> None:
     store = PartialStore(server.url, "t", 60.0)
     server.ask("CONFIG", "SET", "maxmemory", 1)
-    with pytest.raises(RedisUnavailable, match=r"refused: .*maxmemory"):
+    with pytest.raises(RedisUnavailable, match="is at its maxmemory and takes no writes"):
         await store.append(A, "turn", "text", 0, 1)
     await store.close_connections()
 
@@ -165,6 +165,10 @@ async def test_full_redis_is_named_wherever_one_looks_and_contexts_say_how_old_t
         assert doctor.code == 1
         assert "maxmemory" in doctor.out + doctor.err
         await refused_wait(settings)
+        begun = json.dumps({"turn_id": "t", "delta": "text in progress"})
+        partial = await http.post("/v1/conversations/c/partial", content=begun, headers=headers)
+        assert partial.status_code == 503
+        assert "is at its maxmemory and takes no writes" in partial.json()["detail"]
 
         async def stale() -> bool:
             return float(str((await context()).get("stale", 0.0))) > settings.stale_after
