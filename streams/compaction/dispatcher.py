@@ -33,6 +33,8 @@ from streams.runtime.spare_time import SpareTime
 from streams.runtime.tasks import end_tasks
 
 logger = logging.getLogger(__name__)
+unreadable = logging.getLogger(f"{__name__}.unreadable")
+"""Of records that anybody may have written: throttled."""
 
 MAX_HELD = 50_000
 MAX_BYTES = 64 << 20
@@ -189,7 +191,7 @@ class Dispatcher:
         except Undecodable:
             asked = None
         if asked is None or asked.kind not in self._answering:
-            logger.warning("skipped a compaction request that cannot be read")
+            unreadable.warning("skipped a compaction request that cannot be read")
             done()
             return
         held = self._held.get(asked.request_id)
@@ -303,7 +305,7 @@ class Dispatcher:
         answering = self._answering[held.asked.kind]
         request = answering.read(held.value)
         if request is None:
-            logger.warning("skipped a compaction request that cannot be read")
+            unreadable.warning("skipped a compaction request that cannot be read")
             return None
         if limits is None:
             if request.summarizer in self._limits:

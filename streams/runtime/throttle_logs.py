@@ -20,9 +20,9 @@ OWN = (
     "streams.projector.projector",
     "streams.recovery.snapshot_writer",
     "streams.partition.log_identity",
-    "streams.compaction.dispatcher",
+    "streams.compaction.dispatcher.unreadable",
 )
-"""Modules of ours that log it for each partition, each time they try again, or for each record that
+"""Loggers of ours that log it for each partition, each time they try again, or for each record that
 anybody may have written.
 """
 SERVER = "uvicorn.error"
