@@ -10,6 +10,7 @@ import sys
 import aiokafka  # noqa: F401 (its loggers)
 import pytest
 
+from streams.compaction.dispatcher import unreadable
 from streams.runtime import throttle_logs as module
 from streams.runtime.throttle_logs import ThrottledLogs, throttle_logs
 
@@ -91,8 +92,11 @@ def test_what_each_look_at_the_brokers_says_is_left_out_unless_everything_is_wan
             one.setLevel(logging.NOTSET)
 
 
-def test_requests_that_are_no_http_do_not_fill_the_log(caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("name", ["uvicorn.error", unreadable.name])
+def test_what_anybody_may_send_does_not_fill_the_log(
+    name: str, caplog: pytest.LogCaptureFixture
+) -> None:
     throttle_logs()
     for _ in range(100):
-        logging.getLogger("uvicorn.error").warning("Invalid HTTP request received.")
+        logging.getLogger(name).warning("it cannot be read")
     assert len(caplog.records) == 1
