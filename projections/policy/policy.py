@@ -286,8 +286,10 @@ class Rules:
             InvalidPolicy: as :func:`make_policy`, and for a key they may not set, a number over its
                 maximum, a callable nobody registered, too many reducers.
         """
-        policy = self._permitted(tenant, conversation)
         # Not in the fold: a log that has such a policy folds as it did.
+        for name in _DEPLOYMENT_ONLY & (conversation or {}).keys():
+            raise InvalidPolicy(f"policy key {name} cannot be set here: a tenant's policy has it")
+        policy = self._permitted(tenant, conversation)
         most, count = max(MOST_REDUCERS, len(self._own.get("reducers", ()))), len(policy.reducers)
         if count > most:
             raise InvalidPolicy(f"policy key reducers: {count} are over the limit of {most}")
@@ -363,8 +365,7 @@ class Rules:
             try:
                 return self._permitted(layer, msgspec.json.decode(overrides))
             except InvalidPolicy:
-                # The gateway refuses such an override; another producer's is ignored the same way
-                # on every fold.
+                # The gateway refuses it; another producer's is ignored alike on every fold.
                 return make_policy(self._own, layer)
         return make_policy(self._own, layer)
 

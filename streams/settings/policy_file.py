@@ -8,9 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
-from projections.errors import InvalidPolicy
+from projections.errors import InvalidPolicy, InvalidRequest, MalformedInput
+from projections.events.json_text import decode
 from projections.policy.policy import check_deployment
 
 
@@ -44,13 +43,16 @@ def read_layer(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise InvalidPolicy(f"policy file {path} cannot be read: {error.strerror}") from None
     try:
-        values = msgspec.json.decode(raw) if path.suffix == ".json" else tomllib.loads(raw.decode())
+        if path.suffix == ".json":
+            values = decode(raw, f"policy file {path}")
+        else:
+            values = tomllib.loads(raw.decode())
     except RecursionError:
         raise InvalidPolicy(f"policy file {path} is nested too deeply") from None
-    except (msgspec.DecodeError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InvalidPolicy(
-            f"policy file {path} is not {'JSON' if path.suffix == '.json' else 'TOML'}: {error}"
-        ) from None
+    except (MalformedInput, InvalidRequest) as error:
+        raise InvalidPolicy(str(error)) from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InvalidPolicy(f"policy file {path} is not TOML: {error}") from None
     if not isinstance(values, dict):
         raise InvalidPolicy(f"policy file {path}: expected an object of keys")
     return values

@@ -131,8 +131,9 @@ def test_without_a_list_all_keys_may_be_set_but_encryption_by_a_conversation() -
     rules = Rules()
     assert rules.check({"encryption": True, "model_window": 64_000}).encryption
     assert rules.check(None, {"min_messages": 3}).min_messages == 3
-    with pytest.raises(InvalidPolicy, match="encryption"):
-        rules.check(None, {"encryption": True})
+    for listing in (rules, Rules({"allow": ["encryption", "min_messages"]})):
+        with pytest.raises(InvalidPolicy, match="encryption cannot be set here"):
+            listing.check(None, {"encryption": True})
 
 
 def test_with_a_list_nothing_else_may_be_set() -> None:
