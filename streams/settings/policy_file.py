@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from projections.errors import InvalidPolicy, InvalidRequest, MalformedInput
+from projections.errors import InvalidPolicy, MalformedInput
 from projections.events.json_text import decode
 from projections.policy.policy import check_deployment
 
@@ -44,12 +44,12 @@ def read_layer(path: Path) -> dict[str, Any]:
         raise InvalidPolicy(f"policy file {path} cannot be read: {error.strerror}") from None
     try:
         if path.suffix == ".json":
-            values = decode(raw, f"policy file {path}")
+            values = decode(raw, f"policy file {path}", most=len(raw) + 1)  # its owner may wait
         else:
             values = tomllib.loads(raw.decode())
     except RecursionError:
         raise InvalidPolicy(f"policy file {path} is nested too deeply") from None
-    except (MalformedInput, InvalidRequest) as error:
+    except MalformedInput as error:
         raise InvalidPolicy(str(error)) from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InvalidPolicy(f"policy file {path} is not TOML: {error}") from None

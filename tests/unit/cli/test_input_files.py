@@ -133,4 +133,5 @@ def test_a_policy_that_is_nested_without_end_is_one_line(
     path = tmp_path / "deep.json"
     path.write_text("[" * 100_000)
     assert main(["rebuild", "--policy", str(path)]) == 2
-    assert error_line(capsys) == f"threadfold: policy file {path} is nested too deeply"
+    line = error_line(capsys)
+    assert line.startswith(f"threadfold: policy file {path} is nested more than ")
