@@ -89,8 +89,7 @@ class Past(NamedTuple):
     ``reach`` is the last offset that its summary covers. ``events`` counts its different events,
     refused ones included. ``pinned`` has the bytes of each pinned message that are left once its
     tail's have left that, by its offset: infinity if none are cut. Of these ``results`` are tool
-    results. Its first event is at
-    ``first``, or earlier if ``older``.
+    results. Its first event is at ``first``, or earlier if ``older``.
     """
 
     reach: int

@@ -287,9 +287,10 @@ class Window(DerivedState):
         self, state: ConversationState, entry: Entry, heads: Mapping[int, Entry], policy: Policy
     ) -> None:
         """Pin a result that leaves the tail with its call, if it is to stay."""
-        head = heads.get(entry.link[0]) if entry.link is not None else None
-        if entry.pinned and not entry.out and head is not None and not head.out:
-            assert entry.link is not None
+        if not entry.pinned or entry.out or entry.link is None:
+            return
+        head = heads.get(entry.link[0])
+        if head is not None and not head.out:
             pin(state, self._pinned(head, entry, entry.link[1]), policy)
 
     def _pinned(self, head: Entry, result: Entry, index: int) -> PinnedResult:

@@ -239,8 +239,8 @@ def _may_be_cut(live: Side, other: Side, key: Key, head: Head, base: Base) -> bo
     state, header = base.state, head.read_header
     if not header.flat or any(state.pins_lost) or any(state.pinned_lost):
         return True
-    most = other.rules.for_conversation(key.tenant, None).pinned_limit
-    return most < min(header.tokens, live.rules.for_conversation(key.tenant, None).pinned_limit)
+    then, now = (side.rules.for_window(key.tenant, None).pinned_limit for side in (other, live))
+    return then < min(header.tokens, now)
 
 
 def _bounds(rules: Rules, tenant: str) -> list[object]:

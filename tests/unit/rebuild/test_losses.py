@@ -254,6 +254,16 @@ async def test_a_pinned_result_is_lost_while_it_is_in_the_tail_if_the_lane_has_n
     assert (await losses(store, talk.rules, Rules(NARROW)))[0] == {KEY: LANE_CUT}
 
 
+async def test_a_tenant_whose_policy_is_unusable_on_one_side_is_compared() -> None:
+    talk = Talk(ROOMY)
+    talk.call("a")
+    talk.say("tool.result", tool_call_id="a", content="code " * 100, pinned=True)
+    talk.chat(1)
+    store = await stored(talk.window, under(NARROW, talk.log))
+    unusable = Rules(NARROW, {KEY.tenant: {"no_such_key": 1}})  # the deployment's holds then
+    assert (await losses(store, talk.rules, unusable))[0] == {KEY: LANE_CUT}
+
+
 def shortly(lane: int) -> dict[str, Any]:
     """A policy that leaves a call out before its late result comes, and may pin so much."""
     return {**SMALLER, "pinned_max_tokens": lane}
