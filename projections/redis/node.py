@@ -28,7 +28,7 @@ FULL = 0.99
 """The share of maxmemory from which a server counts as full: it refuses writes above all of it, and
 the buffers of connections come and go.
 """
-TO_DO = "takes no writes: raise maxmemory, or lower hibernate_after"
+WHEN_FULL = "takes no writes: raise maxmemory, or lower hibernate_after"
 UNKNOWN = "unknown"
 """The incarnation of a server that does not tell one."""
 
@@ -188,7 +188,9 @@ class RedisErrors:
             if "WRONGTYPE" in str(error):
                 raise CorruptWindow(f"Redis has something else under {self._other_type}") from error
             if "'maxmemory'" in str(error):
-                raise RedisUnavailable(f"{self._where} is at its maxmemory and {TO_DO}") from error
+                raise RedisUnavailable(
+                    f"{self._where} is at its maxmemory and {WHEN_FULL}"
+                ) from error
             raise RedisUnavailable(f"{self._where} refused: {error}") from error
         if isinstance(error, RedisError):
             raise RedisUnavailable(f"{self._where} failed: {error}") from error
@@ -245,7 +247,9 @@ async def _refuses(node: Node, info: dict[str, Any]) -> str:
             " name its master in the setting redis"
         )
     if most and used >= FULL * most:
-        return f"{where} is at its maxmemory ({used >> 20} of {most >> 20} MiB used) and {TO_DO}"
+        return (
+            f"{where} is at its maxmemory ({used >> 20} of {most >> 20} MiB used) and {WHEN_FULL}"
+        )
     if info.get("aof_last_write_status", "ok") != "ok":
         return (
             f"{where} cannot write its append-only file and takes no writes: check whether its disk"

@@ -190,7 +190,7 @@ def retry(ctx: click.Context, what: str | None, everything: bool, data: Path | N
     stays parked.
 
     A conversation whose event still fails does not change. Workers may run: the partition's owner
-    loads the result. It does so between two of several: they are retried with pauses.
+    loads the result. Several are retried with pauses, so that other conversations go on.
     """
     if (what is None) != everything:
         raise click.UsageError("give a conversation or a position, or --all")

@@ -194,9 +194,7 @@ def _start(stack: EmbeddedStack, base: Settings, data: Path, port: int) -> Setti
     """Start the servers, create topics, generation and demo tenant, and write the configuration;
     returns the settings.
     """
-    masters = Path(base.master_keys_file)
-    if not base.master_keys and not base.master_keys_file:
-        masters = master_key_file(data)
+    masters = "" if base.master_keys else base.master_keys_file or str(master_key_file(data))
     names = [
         name for name, address in (("Kafka", base.kafka), ("Redis", base.redis)) if not address
     ]
@@ -220,8 +218,8 @@ def _start(stack: EmbeddedStack, base: Settings, data: Path, port: int) -> Setti
     }
     if not base.kafka:
         changes |= {"replication": 1, "min_isr": 1}
-    if not base.master_keys:
-        changes["master_keys_file"] = str(masters.absolute())
+    if masters:
+        changes["master_keys_file"] = str(Path(masters).absolute())
     for name in ("policy", "gateway_certificate", "gateway_private_key"):
         if getattr(base, name):
             changes[name] = str(Path(getattr(base, name)).absolute())

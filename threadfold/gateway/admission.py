@@ -258,8 +258,7 @@ class Admission:
                 send = in_turns(send, self._turns_to_send, tenant)
             size = len(response.body) if hasattr(response, "body") else 0
             if size >= LARGE_ANSWER and scope["method"] == "GET":  # else it was done already
-                pieces = _over_tls(scope)
-                send = until_read(send, self._turns_to_send, tenant, in_pieces=pieces)
+                send = until_read(send, self._turns_to_send, tenant, over_tls=_over_tls(scope))
                 try:
                     slot.answer(size)
                 except QuotaExceeded:
@@ -318,35 +317,37 @@ def _over_tls(scope: Scope) -> bool:
     return scope.get("scheme") == "https"
 
 
-def in_pieces(send: Send, size: int = PIECE) -> Send:
-    """A ``send`` that sends so many bytes of a body at once: the server waits between them, until
-    the client has read most of those before.
+def in_pieces(send: Send) -> Send:
+    """A ``send`` that sends :data:`PIECE` bytes of a body at once: the server waits between them,
+    until the client has read most of those before.
     """
 
     async def sending(message: Message) -> None:
         body = message.get("body", b"")
-        last = max(0, (len(body) - 1) // size * size)
-        for at in range(0, last, size):
-            await send({**message, "body": body[at : at + size], "more_body": True})
-        await send({**message, "body": body[last:]} if last else message)
+        if len(body) <= PIECE:
+            await send(message)
+            return
+        for at in range(0, len(body), PIECE):
+            more = at + PIECE < len(body) or message.get("more_body", False)
+            await send({**message, "body": body[at : at + PIECE], "more_body": more})
 
     return sending
 
 
 def until_read(
-    send: Send, turns: KeyedLimit, tenant: str | None, *, in_pieces: bool = False
+    send: Send, turns: KeyedLimit, tenant: str | None, *, over_tls: bool = False
 ) -> Send:
     """A ``send`` of a large answer: it waits for its tenant's turn, and returns from the end once
     the client has read nearly all of it.
 
-    Args: ``in_pieces``: over TLS, which waits for the writes before a write, not for that one.
+    Args: ``over_tls``: in pieces, as TLS waits for the writes before a write, not for that one.
     """
 
     async def sending(message: Message) -> None:
         if message["type"] == "http.response.body" and not message.get("more_body"):
             # The server waits before it sends more, not after the last.
             body = message.get("body", b"")
-            size = LARGE_PIECE if in_pieces else max(1, len(body))
+            size = LARGE_PIECE if over_tls else max(1, len(body))
             async with turns.of(tenant or "") as turn:
                 await send({**message, "body": body[:size], "more_body": True})
                 turn.rest = 0.0 if tenant is None else len(body) / ANSWER_RATE

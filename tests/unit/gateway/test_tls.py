@@ -279,7 +279,7 @@ def test_a_large_answer_is_under_way_until_it_is_read(
 
         nonlocal done
         answer = Response(b"x" * size)
-        await answer(scope, receive, until_read(counted, KeyedLimit(1), None, in_pieces=True))
+        await answer(scope, receive, until_read(counted, KeyedLimit(1), None, over_tls=True))
         done = True
 
     async def run() -> None:
