@@ -28,6 +28,7 @@ GET = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"
 POST = b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\n"
 
 
+KEYED = GET.replace(b"/ ", b"/keyed ")
 TENANTS = {"/keyed": "acme", "/rival": "rival"}
 
 
@@ -61,6 +62,15 @@ async def steps(many: int) -> None:
         await asyncio.sleep(0)
 
 
+async def keyed(server: Server, many: int) -> list[tuple[Any, Written]]:
+    """So many connections that have shown a valid key, each with one request answered."""
+    ends = [server.connect() for _ in range(many)]
+    for connection, _ in ends:
+        connection.data_received(KEYED)
+        await steps(20)
+    return ends
+
+
 async def test_what_comes_at_once_is_read_in_steps_and_meanwhile_no_more_comes() -> None:
     server = Server()
     one_in_a_step(server)
@@ -80,12 +90,12 @@ async def test_a_connection_that_has_shown_a_valid_key_waits_for_nobody() -> Non
     server = Server()
     one_in_a_step(server)
     valid, heard = server.connect()
-    valid.data_received(GET.replace(b"/ ", b"/keyed "))
+    valid.data_received(KEYED)
     await steps(5)
     assert heard.bytes.count(b"HTTP/1.1 200 ") == 1
     for connection, _ in [server.connect() for _ in range(20)]:
         connection.data_received(GET)
-    valid.data_received(GET.replace(b"/ ", b"/keyed "))
+    valid.data_received(KEYED)
     await steps(5)
     assert heard.bytes.count(b"HTTP/1.1 200 ") == 2
     assert len(server.came) < 15
@@ -110,13 +120,10 @@ async def test_much_that_came_at_once_is_read_piece_by_piece_between_others() ->
 async def test_of_clients_with_a_key_none_is_read_at_once_either() -> None:
     server = Server()
     one_in_a_step(server)
-    ends = [server.connect() for _ in range(20)]
-    for connection, _ in ends:
-        connection.data_received(GET.replace(b"/ ", b"/keyed "))
-        await steps(5)
+    ends = await keyed(server, 20)
     assert all(connection.has_key() for connection, _ in ends)
     for connection, _ in ends:
-        connection.data_received(GET.replace(b"/ ", b"/keyed "))
+        connection.data_received(KEYED)
     assert [transport.paused for _, transport in ends] == [False] + [True] * 19
     await steps(60)
     assert all(transport.bytes.count(b"HTTP/1.1 200 ") == 2 for _, transport in ends)
@@ -126,7 +133,7 @@ async def test_of_tenants_behind_one_address_none_waits_for_all_that_arrives_for
     server = Server()
     one_in_a_step(server)
     ends = [server.connect() for _ in range(21)]
-    gets = [GET.replace(b"/ ", b"/keyed ")] * 20 + [GET.replace(b"/ ", b"/rival ")]
+    gets = [KEYED] * 20 + [GET.replace(b"/ ", b"/rival ")]
     for (connection, _), get in zip(ends, gets, strict=True):
         connection.data_received(get)
         await steps(5)
@@ -217,16 +224,13 @@ async def test_nobody_waits_for_bodies_in_tiny_chunks_but_others_like_them(
     monkeypatch.setattr(arrivals, "CRUMBS_REST", 1_000.0)
     server = Server()
     one_in_a_step(server)
-    ends = [server.connect() for _ in range(5)]
-    for connection, _ in ends:
-        connection.data_received(GET.replace(b"/ ", b"/keyed "))
-        await steps(20)
+    ends = await keyed(server, 5)
     chunks = CHUNKED.replace(b"/ ", b"/keyed ") + b"1\r\na\r\n" * 3_000 + b"0\r\n\r\n"
     for connection, _ in ends[:4]:
         connection.data_received(chunks)
     await steps(20)
     for _ in range(3):
-        ends[4][0].data_received(GET.replace(b"/ ", b"/keyed "))
+        ends[4][0].data_received(KEYED)
         await steps(5)
     assert ends[4][1].bytes.count(b"HTTP/1.1 200 ") == 4
     assert all(transport.paused for _, transport in ends[:4]), "their bodies are not read yet"
@@ -373,7 +377,7 @@ async def test_where_many_requests_wait_one_connection_without_a_key_adds_few() 
     most = MANY_WAITING // MAX_WAITING
     ends = [server.connect() for _ in range(most + 20)]
     valid, _ = server.connect()
-    valid.data_received(GET.replace(b"/ ", b"/keyed "))
+    valid.data_received(KEYED)
     await steps(3)
     for connection, _ in ends:
         connection.data_received(GET * (MAX_WAITING + 1))
@@ -405,7 +409,7 @@ async def test_who_makes_way_goes_at_once_where_many_still_go() -> None:
 @pytest.mark.parametrize("error", [None, ConnectionResetError()], ids=["closed", "reset"])
 @pytest.mark.parametrize(
     "sent",
-    [b"", b"GET", GET, GET * 40, POST, b"\0\1\r\n\r\n", GET.replace(b"/ ", b"/keyed ") * 3],
+    [b"", b"GET", GET, GET * 40, POST, b"\0\1\r\n\r\n", KEYED * 3],
     ids=["nothing", "half a head", "one", "many", "half a body", "garbage", "keyed"],
 )
 async def test_nothing_of_a_connection_stays(sent: bytes, error: Exception | None) -> None:

@@ -17,7 +17,7 @@ from projections.names import Key
 from projections.policy.policy import Rules
 from projections.render.differences import GONE, LANE_CUT, past_of, why_lost
 from projections.storage.records import NOTHING, Checkpoint, stub_write, write_of
-from projections.storage.stubs import stub_of
+from projections.storage.stubs import Stub, stub_of
 from projections.window.meta import Quarantine
 from projections.window.window import Window
 from streams.rebuild import losses as module
@@ -70,6 +70,18 @@ async def stored(*windows: Window) -> MemoryStore:
         write = write_of(window, NOTHING)
         await store.apply(number, 0, Checkpoint("", window.meta.position, 0, "d"), [write])
     return store
+
+
+async def put_to_sleep(store: MemoryStore, stub: Stub | None = None) -> Stub:
+    """Replace the first generation's window by its stub, or by this one; returns it."""
+    now = await store.checkpoint(1, 0)
+    assert now is not None
+    if stub is None:
+        _, (found,) = await store.read(1, 0, [KEY])
+        assert found is not None
+        stub = stub_of(found.fields, 0, b"its snapshot")
+    await store.apply(1, 0, now, [stub_write(KEY, stub)])
+    return stub
 
 
 async def losses(
@@ -307,17 +319,11 @@ async def test_a_sleeping_conversation_loses_pinned_results_like_one_that_is_awa
     talk = Talk(ROOMY)
     why = await with_a_late_result(talk)
     after = under(shortly(1_000), talk.log)
-    awake = await stored(talk.window, after)
-    _, (found,) = await awake.read(1, 0, [KEY])
-    assert found is not None
-    stub = stub_of(found.fields, 0, b"its snapshot")
+    store, awake = await stored(talk.window, after), await stored(talk.window, after)
+    stub = await put_to_sleep(store)
     assert stub.pins
     if not known:
-        stub = msgspec.structs.replace(stub, pins=None)
-    store = await stored(talk.window, after)
-    now = await store.checkpoint(1, 0)
-    assert now is not None
-    await store.apply(1, 0, now, [stub_write(KEY, stub, [])])
+        await put_to_sleep(store, msgspec.structs.replace(stub, pins=None))
     store.reader = awake  # what wakes it
     assert (await losses(store, talk.rules, Rules(shortly(1_000))))[0] == {KEY: why}
 
@@ -325,11 +331,8 @@ async def test_a_sleeping_conversation_loses_pinned_results_like_one_that_is_awa
 async def test_a_sleeping_conversation_without_pinned_results_is_not_woken_to_be_compared() -> None:
     talk = await summarised(ROOMY)
     store = await stored(talk.window, under({**ROOMY, "min_messages": 5}, talk.log))
-    _, (found,) = await store.read(1, 0, [KEY])
-    assert found is not None
-    stub, now = stub_of(found.fields, 0, b"its snapshot"), await store.checkpoint(1, 0)
-    assert stub.pins is False and now is not None
-    await store.apply(1, 0, now, [stub_write(KEY, stub, [])])
+    stub = await put_to_sleep(store)
+    assert stub.pins is False
     assert (await losses(store, talk.rules, Rules({**ROOMY, "min_messages": 5})))[0] == {}
 
 
