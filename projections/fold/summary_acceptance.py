@@ -7,9 +7,9 @@ part begins. So rival, late, repeated and stale answers resolve the same way liv
 A rollback that came while a summary was made does not matter where the window holds exactly the
 events that the summary names, and does not end with them: what was rolled back to, a question that
 is to be answered again, stands verbatim. Whether a window asks for a summary does not count: that
-depends on its policy, and other rules have to accept the same ones. Who wrote the summary says that
-this may be used (``span.survives_rollbacks``): earlier releases refused such answers, and their
-logs fold as they did.
+depends on its policy, and other rules have to accept the same ones. The same holds where a later
+rollback restores a window from before the summary came. Who wrote the summary says that this may be
+used (``span.survives_rollbacks``): earlier releases refused such answers.
 
 A span may go around events (``span.kept``); they stay in the tail. Its length does not matter: a
 summary that other rules asked for is cut to what these allow (``projections.fold.summary_length``).
@@ -30,8 +30,8 @@ _MESSAGES = (Kind.USER, Kind.ASSISTANT, Kind.RESULT)
 
 def why_not(window: Window, summary: Summary, *, restoring: bool = False) -> str | None:
     """Why the window does not take this summary, or None when it does. Where a rollback is
-    ``restoring`` an earlier window, only the summaries that knew its last rollback come back, and
-    none that covers a call which may still be answered there.
+    ``restoring`` an earlier window, none comes back that covers a call which may still be answered
+    there.
     """
     meta = window.meta
     if summary.previous != (meta.summary.summary_id if meta.summary else None):
@@ -41,7 +41,7 @@ def why_not(window: Window, summary: Summary, *, restoring: bool = False) -> str
     ):
         return "its previous_position is not where its predecessor stands"
     known = _knows_rollback(window, summary)
-    if not known and (restoring or not summary.span.survives_rollbacks):
+    if not known and not summary.span.survives_rollbacks:
         return "it does not know the latest rollback"
     try:
         first, last = parse_position(summary.span.from_), parse_position(summary.span.to)

@@ -20,7 +20,7 @@ from aiokafka.errors import KafkaError
 from streams.runtime.tasks import end_tasks
 from streams.settings.settings import Settings
 from tests.chaos.evidence import GARBAGE
-from tests.chaos.model import absolute
+from tests.chaos.records import absolute
 from tests.chaos.schedule import Plan
 from tests.chaos.spans import RIVAL
 

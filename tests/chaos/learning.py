@@ -11,7 +11,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from tests.chaos.evidence import Findings, Row, is_garbage
-from tests.chaos.model import LEARNT, NUMBER, Conversation, Logged, logged, offset_of
+from tests.chaos.model import LEARNT, NUMBER, Conversation
+from tests.chaos.records import Logged, logged, offset_of
 from tests.chaos.statements import PLANTED, SECRET
 
 _VOIDED = "memory.voided"

@@ -21,11 +21,12 @@ import aiohttp
 from tests.chaos.evidence import Evidence, Findings, Flat, Row
 from tests.chaos.learning import announced_summaries, conversations_of, judge_learning
 from tests.chaos.memory_producers import MemoryProducer
-from tests.chaos.model import Conversation, Logged, offset_of
+from tests.chaos.model import Conversation
 from tests.chaos.operators import command
 from tests.chaos.oracle import MARK
 from tests.chaos.platform import Platform
 from tests.chaos.reading import pages, read
+from tests.chaos.records import Logged, offset_of
 from tests.chaos.remains import holding
 from tests.chaos.statements import SECRET
 

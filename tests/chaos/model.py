@@ -14,17 +14,16 @@ import re
 from collections import OrderedDict
 from dataclasses import dataclass, field
 from hashlib import sha256
-from itertools import accumulate
 from typing import Any, NamedTuple
 
 from tests.chaos.evidence import Row
+from tests.chaos.records import Logged, absolute, logged, offset_of
 
 RECENT = 1_024
 NUMBER = re.compile(r"\bn[0-9]+x[0-9]+(?=\.)")
 """What every sentence of a producer's text ends with, another one each; one that is cut short is
 none.
 """
-PREFIX = "threadfold."
 SPEAKING = frozenset({"message", "tool.result"})
 LEARNT = frozenset(
     f"memory.{what}" for what in ("saved", "superseded", "deleted", "fused", "outcome")
@@ -39,44 +38,18 @@ class Node(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Logged:
-    """A record of the log, taken apart: ``type`` is short (``message``), ``data`` its fields."""
-
-    offset: int
-    id: str
-    type: str
-    data: dict[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
 class Summed:
-    """A summary that was taken: where it stands, how far it reaches, the last rollback it knew, and
-    what it covers.
+    """A summary that was taken: where it stands, how far it reaches, the last rollback it knew,
+    whether it may be taken after another one, and what it covers and keeps.
     """
 
     summary_id: str
     offset: int
     to: int
     rollback: int
+    survives: bool
     covers: frozenset[int]
-
-
-def logged(row: Row) -> Logged:
-    """Take a record apart; raises ValueError or KeyError when it is no event."""
-    event = json.loads(row.value)
-    kind = str(event["type"])
-    short = kind[len(PREFIX) : -3] if kind.startswith(PREFIX) and kind.endswith(".v1") else kind
-    return Logged(row.offset, str(event["id"]), short, event.get("data") or {})
-
-
-def offset_of(position: str | None) -> int:
-    """The offset of a position, -1 of none."""
-    return -1 if position is None else int(position.partition("-")[2])
-
-
-def absolute(steps: list[int]) -> list[int]:
-    """Offsets from the first one and the differences after it."""
-    return list(accumulate(steps))
+    kept: frozenset[int]
 
 
 @dataclass(slots=True)
@@ -196,7 +169,9 @@ class Conversation:
             event.offset,
             offset_of(data["span"]["to"]),
             offset_of(data.get("rollback")),
+            bool(data["span"].get("survives_rollbacks")),
             covers,
+            frozenset(absolute(data["span"].get("kept") or [])),
         )
         self.summaries[name] = made
         self.before[name] = data["previous"]
@@ -276,8 +251,10 @@ class Conversation:
 
     def chain(self) -> list[Summed]:
         """The active summary and those it stands on, newest first."""
+        return self._chain_of(self.state.force)
+
+    def _chain_of(self, force: Summed | None) -> list[Summed]:
         found: list[Summed] = []
-        force = self.state.force
         while force is not None:
             found.append(force)
             before = self.before[force.summary_id]
@@ -319,8 +296,8 @@ class Conversation:
         One that came after the target may lose its force although it covers nothing behind it:
         calls that waited there stay verbatim, and so does what is to be answered. Where such a call
         may be covered all of it is restored, and later summaries hold that knew the last rollback
-        before the target. This model does not follow calls, so what was announced counts where one
-        of these is covered.
+        before the target, or that survive it. This model does not follow calls, so what was
+        announced counts where one of these is covered.
         """
         now = self.state.force
         reach = -1 if now is None else now.to
@@ -341,12 +318,23 @@ class Conversation:
         for made in reversed(self.chain()):
             if (
                 made.offset > target >= made.to
-                and made.rollback == then.rollback
+                and (made.rollback == then.rollback or self._survives(made, then, force, at))
                 and made.summary_id not in left
                 and self._stands_on(made, force)
             ):
                 force = made
         return force
+
+    def _survives(self, made: Summed, then: State, force: Summed | None, at: int) -> bool:
+        """Whether a summary holds at an earlier state though it does not know its last rollback.
+        It may be said to be void: what there is of ranges and calls this model does not follow.
+        """
+        around = made.covers | made.kept | {o for one in self._chain_of(force) for o in one.covers}
+        return (
+            made.survives
+            and (made.summary_id, at) not in self.voids
+            and all(o in around for o in self._standing_at(then) if o <= made.to)
+        )
 
     def _may_stay_verbatim(self, made: Summed, then: State) -> bool:
         """Whether a summary covers a call, a suspension, or what was said last at a target."""

@@ -14,7 +14,8 @@ from itertools import pairwise
 from typing import Any
 
 from tests.chaos.evidence import Ack, Evidence, Findings, Flat, Row, Seen, is_garbage
-from tests.chaos.model import SPEAKING, Conversation, logged, offset_of
+from tests.chaos.model import SPEAKING, Conversation
+from tests.chaos.records import logged, offset_of
 from tests.chaos.spans import check_chain
 from threadfold.demo.openai_checker import problems
 

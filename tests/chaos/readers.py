@@ -13,10 +13,10 @@ from typing import Any
 
 import aiohttp
 
-from tests.chaos.model import offset_of
 from tests.chaos.oracle import MARK
 from tests.chaos.platform import Platform
 from tests.chaos.producers import BUSY
+from tests.chaos.records import offset_of
 from tests.chaos.services import Service
 
 PAUSE = 0.03

@@ -7,7 +7,8 @@ from __future__ import annotations
 from hashlib import sha256
 
 from tests.chaos.evidence import Findings, Flat
-from tests.chaos.model import Conversation, offset_of
+from tests.chaos.model import Conversation
+from tests.chaos.records import offset_of
 
 RIVAL = "rival"
 """The summariser that this suite's own foreign summaries name; their counts and digests are claims.

@@ -47,6 +47,26 @@ def test_whether_a_window_asks_for_a_summary_under_way_does_not_count() -> None:
         assert other_rules.meta.summary is not None
 
 
+def test_a_summary_under_way_at_a_rollback_stays_where_a_later_one_needs_the_log() -> None:
+    talks = due_talk()
+    request, due = talks.requests[KEY][-1], talks.windows[KEY].meta.due
+    assert due is not None
+    rolled_back(talks, due.at)
+    first = talks.next_offset
+    user(talks)
+    user(talks)
+    assert talks.summarise(KEY, request) is Status.APPLIED
+    in_force = talks.windows[KEY].meta.summary
+    assert in_force is not None
+    rolled_back(talks, first)
+    # What was abandoned is not in the tail.
+    rolled_back(talks, first + 1)
+    window = talks.windows[KEY]
+    assert window.meta.summary == in_force
+    assert {first, first + 1} <= {entry.offset for entry in window.tail}
+    assert replay(KEY, PARTITION, RULES, talks.logs[KEY]).image() == window.image()
+
+
 def test_a_summary_under_way_has_to_name_its_events() -> None:
     talks = due_talk()
     good, due = summary(talks), talks.windows[KEY].meta.due
