@@ -19,6 +19,7 @@ from projections.events.encodings import get_encoding
 from projections.events.type_errors import place_and_reason
 from projections.names import Key, quoted
 from projections.policy.key_bounds import MOST, MOST_REDUCERS, NON_NEGATIVE, POSITIVE, SHARES
+from projections.policy.limits import ALLOW, MAXIMA, Limits
 from projections.policy.profiles import (
     CALLABLE,
     CompactResults,
@@ -38,12 +39,6 @@ Failures = dict[Key, dict[str, str]]
 """What callables could not do in a fold, by conversation and callable."""
 NOT_REGISTERED = "is not registered"
 """What a callable could not do that a process lacks."""
-ALLOW = "allow"
-MAXIMA = "maxima"
-"""Keys of the deployment's policy alone: which keys tenants and conversations may set, and the
-largest numbers they may set them to.
-"""
-_DEPLOYMENT_ONLY = frozenset({"encryption"})
 
 
 class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -225,7 +220,7 @@ class Rules:
         self._own = {
             name: value for name, value in self.deployment.items() if name not in (ALLOW, MAXIMA)
         }
-        self._allow, self._maxima = _limits_of(self.deployment)
+        self._limits = Limits(self.deployment, frozenset(Policy.__struct_fields__))
         make_policy(self._own)
         self.tenants: dict[str, dict[str, Any]] = {}
         self.unusable: dict[str, UnusablePolicy] = {}
@@ -286,10 +281,8 @@ class Rules:
             InvalidPolicy: as :func:`make_policy`, and for a key they may not set, a number over its
                 maximum, a callable nobody registered, too many reducers.
         """
-        # Not in the fold: a log that has such a policy folds as it did.
-        for name in _DEPLOYMENT_ONLY & (conversation or {}).keys():
-            raise InvalidPolicy(f"policy key {name} cannot be set here: a tenant's policy has it")
-        policy = self._permitted(tenant, conversation)
+        self._limits.check(tenant, conversation)
+        policy = make_policy(self._own, tenant, conversation)
         most, count = max(MOST_REDUCERS, len(self._own.get("reducers", ()))), len(policy.reducers)
         if count > most:
             raise InvalidPolicy(f"policy key reducers: {count} are over the limit of {most}")
@@ -308,32 +301,10 @@ class Rules:
                 )
         return policy
 
-    def _permitted(
-        self, tenant: dict[str, Any] | None, conversation: dict[str, Any] | None
-    ) -> Policy:
-        # A tenant's layer is written by an operator: without a list it may hold every key.
-        free = frozenset(Policy.__struct_fields__)
-        for layer, allowed in (
-            (tenant, self._allow or free),
-            (conversation, self._allow or free - _DEPLOYMENT_ONLY),
-        ):
-            for name in layer or {}:
-                if name in free and name not in allowed:
-                    raise InvalidPolicy(
-                        f"policy key {name} cannot be set here: only the deployment may set it"
-                    )
-            # A profile that may be named brings its keys, but no number past its maximum.
-            for name, value in merged((layer,)).items():
-                most = self._maxima.get(name)
-                if most is not None and isinstance(value, int | float) and value > most:
-                    raise InvalidPolicy(
-                        f"policy key {name} is {value}: this deployment allows {most} at most"
-                    )
-        return make_policy(self._own, tenant, conversation)
-
     def for_conversation(self, tenant: str, overrides: dict[str, Any] | None) -> Policy:
-        """The policy of one conversation; an override that does not fit is left out whole (the log
-        may hold anything). Raises :class:`UnusablePolicy`.
+        """The policy of one conversation. Its overrides are bounded by the deployment's limits;
+        what does not hold even so is left out whole (the log may hold anything). Raises
+        :class:`UnusablePolicy`.
         """
         self.check_usable(tenant)
         return self.for_window(tenant, overrides)
@@ -363,7 +334,8 @@ class Rules:
         layer = None if tenant in self.unusable else self.tenants.get(tenant)
         if overrides:
             try:
-                return self._permitted(layer, msgspec.json.decode(overrides))
+                own = self._limits.bounded(msgspec.json.decode(overrides))
+                return make_policy(self._own, layer, own)
             except InvalidPolicy:
                 # The gateway refuses it; another producer's is ignored alike on every fold.
                 return make_policy(self._own, layer)
@@ -381,20 +353,3 @@ def callables_of(policy: Policy) -> Iterator[str]:
 def check_deployment(values: dict[str, Any]) -> None:
     """Check a deployment's (or a tenant's) policy file; raises :class:`InvalidPolicy`."""
     Rules(values)
-
-
-def _limits_of(deployment: dict[str, Any]) -> tuple[frozenset[str] | None, dict[str, float]]:
-    """What tenants and conversations may set, and up to what."""
-    known = frozenset(Policy.__struct_fields__)
-    allow, maxima = deployment.get(ALLOW), deployment.get(MAXIMA, {})
-    if allow is not None and not (isinstance(allow, list) and all(name in known for name in allow)):
-        raise InvalidPolicy(
-            f"policy key {ALLOW}: expected a list of policy keys ({', '.join(sorted(known))})"
-        )
-    numbers = isinstance(maxima, dict) and all(
-        name in known and isinstance(most, int | float) and not isinstance(most, bool)
-        for name, most in maxima.items()
-    )
-    if not numbers:
-        raise InvalidPolicy(f"policy key {MAXIMA}: expected a number for each of some policy keys")
-    return None if allow is None else frozenset(allow), dict(maxima)

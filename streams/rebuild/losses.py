@@ -17,7 +17,8 @@ from typing import NamedTuple
 from projections.errors import CorruptWindow
 from projections.names import Key
 from projections.policy.key_bounds import PINNED_KEYS
-from projections.policy.policy import ALLOW, MAXIMA, Rules
+from projections.policy.limits import ALLOW, MAXIMA
+from projections.policy.policy import Rules
 from projections.render.differences import (
     Past,
     covers,

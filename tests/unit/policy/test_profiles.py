@@ -209,17 +209,39 @@ def test_only_the_deployment_may_say_what_may_be_set() -> None:
             Rules().check({name: {}})
 
 
-def test_an_override_in_the_log_that_is_not_allowed_is_left_out_whole() -> None:
-    rules = Rules(
-        {"maxima": {"working_budget": 50_000}, "allow": ["working_budget", "min_messages"]}
-    )
-    assert (
-        rules.for_conversation("acme", {"working_budget": 50_001, "min_messages": 3})
-        == make_policy()
-    )
-    assert rules.for_conversation("acme", {"low_water": 0.3, "min_messages": 3}) == make_policy()
-    assert rules.for_conversation("acme", {"working_budget": 40_000}).working_budget == 40_000
-    assert not Rules().for_conversation("acme", {"encryption": True}).encryption
+def test_limits_bound_what_the_log_holds_of_a_conversation_key_by_key() -> None:
+    limits = {"maxima": {"working_budget": 2_500}, "allow": ["working_budget", "min_messages"]}
+    rules = Rules(limits, {"nord": {"working_budget": 9_000}})
+
+    def own(overrides: dict[str, Any], tenant: str = "acme") -> dict[str, Any]:
+        policy, others = rules.for_conversation(tenant, overrides), Policy()
+        return {
+            name: getattr(policy, name)
+            for name in policy.__struct_fields__
+            if getattr(policy, name) != getattr(others, name)
+        }
+
+    most = {"working_budget": 2_500, "min_messages": 3}
+    assert own({"working_budget": 3_000, "min_messages": 3}) == most
+    assert own({"low_water": 0.3, "encryption": True, **most}) == most
+    # A tenant may have had more before the limits came.
+    assert own({"min_messages": 3}, "nord") == {"working_budget": 9_000, "min_messages": 3}
+    assert own({"working_budget": 3_000}, "nord") == {"working_budget": 2_500}
+    assert own({"working_budget": 40}) == {"working_budget": 40}
+
+
+def test_a_conversations_policy_that_does_not_hold_within_the_limits_is_left_out_whole() -> None:
+    rules = Rules({"maxima": {"model_window": 10_000, "idle_close_seconds": 60.0}})
+    profiled = rules.for_conversation("acme", {"profile": "sliding"})
+    assert profiled == make_policy({"profile": "sliding", "idle_close_seconds": 60})
+    for overrides in ({"model_window": 90_000}, {"no_such_key": 1}, {"min_messages": "x"}):
+        assert rules.for_conversation("acme", {"working_budget": 40, **overrides}) == make_policy()
+
+
+def test_what_another_producer_writes_of_encryption_is_left_out_of_a_conversation() -> None:
+    for rules in (Rules(), Rules({"allow": ["encryption", "min_messages"]})):
+        logged = rules.for_conversation("acme", {"encryption": True, "min_messages": 3})
+        assert (logged.encryption, logged.min_messages) == (False, 3)
 
 
 def test_callables_must_be_registered() -> None:

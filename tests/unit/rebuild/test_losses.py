@@ -395,11 +395,11 @@ TIGHT = {**BOUNDED, "reserve_tokens": 200, "pinned_max_tokens": 60}
         {"summary_max_tokens": 900},
         {"hard_ceiling": 0.05},
         {"allow": ["working_budget"]},
-        {"maxima": {"pinned_max_tokens": 90}},
+        {"maxima": {"pinned_max_tokens": 50}},
     ],
     ids=lambda change: next(iter(change)),
 )
-async def test_what_a_conversation_pins_by_a_policy_that_the_other_rules_ignore_is_lost(
+async def test_what_a_conversation_pins_by_a_policy_that_the_other_rules_bound_or_ignore_is_lost(
     change: dict[str, Any],
 ) -> None:
     talk = Talk(TIGHT)
