@@ -110,7 +110,8 @@ async def drop(
     """Drop the event at a position by another event; take a record that is nobody's off the list.
 
     ``event`` is the position of that other event, null for a record; ``applied``: the fold has come
-    to it within :data:`WAIT`, and ``parked`` says where the conversation is parked then.
+    to it within :data:`WAIT`, and ``parked`` says where the conversation is parked then. Nobody
+    waits for a halted partition.
 
     Raises as ``DeadLetters.drop`` does.
     """
@@ -121,7 +122,8 @@ async def drop(
             await close_record(backend.settings, at, raw)
             return {"event": None, "applied": True, "parked": None}
         key, place = await letters.drop(at, reason)
-        applied, left = await letters.gone_on(key, at, place, WAIT)
+        halted = at.partition in backend.control.state.halted()
+        applied, left = await letters.gone_on(key, at, place, 0.0 if halted else WAIT)
         shown = None if left is None or not applied else quarantine_of(at.partition, left)
         return {"event": str(place), "applied": applied, "parked": shown}
 

@@ -1854,7 +1854,8 @@ export interface paths {
          * @description Drop the event at which a conversation is parked: the fold skips it and goes on with those
          *     that wait. The record stays in the log. A record of no event leaves the list.
          *
-         *     The answer waits up to 10 s for the fold. 422 if the event parks no conversation.
+         *     The answer waits up to 10 s for the fold, and not for a halted partition. 422 if the event parks
+         *     no conversation.
          *
          *     Scope: `admin`.
          */

@@ -17,6 +17,7 @@ from tests.support.end_users import Followed, World, follow
 from tests.support.gateway import Client, is_problem, say
 from tests.support.parking import park
 from tests.support.worker import until
+from threadfold.service import letters
 
 SECRET = "for bob alone"
 
@@ -202,21 +203,43 @@ async def test_an_end_user_appends_nothing_while_the_partition_is_halted(
 ) -> None:
     mine, token = await world.begin("ann", "hello"), await world.token("ann")
     path, number = f"/conversations/{mine}", partition_of(Key("acme", mine), settings.partitions)
+    async with halted(world, number, token, path):
+        answer = await world("POST", f"{path}/events", token, say("by ann"))
+        is_problem(answer, 503, f"partition {number}, which is halted", "nothing was appended")
+        assert (await world("POST", f"{path}/events", "acme", say("tenant"))).status_code == 202
+        assert (await world("GET", f"{path}/context", token)).status_code == 200
+    await until(lambda: _appends(world, path, token))
+
+
+async def test_a_drop_does_not_wait_for_a_halted_partition(
+    world: World, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(letters, "WAIT", 60.0)
+    mine, token = await world.begin("ann", "hello"), await world.token("ann")
+    path, number = f"/conversations/{mine}", partition_of(Key("acme", mine), settings.partitions)
+    bad = await park(settings, mine)
+    world.keys["operator"] = await world.control.add_key("acme", ["admin"])
+    async with halted(world, number, token, path):
+        drop = world("POST", f"/dead-letters/{bad}/drop", "operator", {})
+        answer = await asyncio.wait_for(drop, 30)
+        assert answer.json()["applied"] is False and answer.json()["event"]
+    await until(lambda: _appends(world, path, token))
+
+
+@asynccontextmanager
+async def halted(world: World, number: int, token: str, path: str) -> AsyncIterator[None]:
+    """A partition is halted, and the gateway knows it."""
     live = world.control.state.live
     halt = Halt(live, 10**9, 1, 1, 10**9, "a test", "2026-01-31T12:00:00Z")
     await world.control.write({f"halt/{number}": halt})
 
     async def refused() -> bool:
         answer = await world("POST", f"{path}/events", token, say("by ann"))
-        return answer.status_code == 503
+        return "which is halted" in answer.text
 
     await until(refused)
-    answer = await world("POST", f"{path}/events", token, say("by ann"))
-    is_problem(answer, 503, f"partition {number}, which is halted", "nothing was appended")
-    assert (await world("POST", f"{path}/events", "acme", say("tenant"))).status_code == 202
-    assert (await world("GET", f"{path}/context", token)).status_code == 200
+    yield
     await world.control.write({f"halt/{number}": halt.accept()})
-    await until(lambda: _appends(world, path, token))
 
 
 async def _appends(world: World, path: str, token: str) -> bool:

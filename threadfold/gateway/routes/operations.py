@@ -194,6 +194,7 @@ async def post_drop(caller: Caller, body: Reason, position: _At) -> dict[str, An
     """Drop the event at which a conversation is parked: the fold skips it and goes on with those
     that wait. The record stays in the log. A record of no event leaves the list.
 
-    The answer waits up to 10 s for the fold. 422 if the event parks no conversation.
+    The answer waits up to 10 s for the fold, and not for a halted partition. 422 if the event parks
+    no conversation.
     """
     return await letters.drop(caller.backend, position, body.reason)
