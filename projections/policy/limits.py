@@ -43,22 +43,21 @@ class Limits:
         self._maxima: dict[str, float] = dict(maxima)
 
     def check(self, tenant: dict[str, Any] | None, conversation: dict[str, Any] | None) -> None:
-        """Raises :class:`InvalidPolicy` for the first key that a layer may not set, or not so
-        high.
+        """Raises :class:`InvalidPolicy` for the first key that a layer may not set, or not so high.
+        Beside a conversation's layer the tenant's is not checked: it was set under earlier limits.
         """
         for name in _NOT_A_CONVERSATIONS & (conversation or {}).keys():
             raise InvalidPolicy(f"policy key {name} cannot be set here: a tenant's policy has it")
-        for layer in (tenant, conversation):
-            for name in layer or ():
-                if name in self._refused:
-                    raise InvalidPolicy(
-                        f"policy key {name} cannot be set here: only the deployment may set it"
-                    )
-            for name, value in self._too_large(layer).items():
+        layer = tenant if conversation is None else conversation
+        for name in layer or ():
+            if name in self._refused:
                 raise InvalidPolicy(
-                    f"policy key {name} is {value}: this deployment allows"
-                    f" {self._maxima[name]} at most"
+                    f"policy key {name} cannot be set here: only the deployment may set it"
                 )
+        for name, value in self._too_large(layer).items():
+            raise InvalidPolicy(
+                f"policy key {name} is {value}: this deployment allows {self._maxima[name]} at most"
+            )
 
     def bounded(self, conversation: dict[str, Any]) -> dict[str, Any]:
         """A conversation's layer as far as the limits let it: without the keys that it may not set,

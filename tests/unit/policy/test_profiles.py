@@ -144,6 +144,17 @@ def test_with_a_list_nothing_else_may_be_set() -> None:
             rules.check(*layers)
 
 
+def test_a_conversation_may_set_a_policy_though_its_tenant_has_more_since_before_the_limits() -> (
+    None
+):
+    rules = Rules({"allow": ["min_messages"], "maxima": {"working_budget": 2_500}})
+    for had in ({"working_budget": 9_000}, {"low_water": 0.3}):
+        policy = rules.check(had, {"min_messages": 3})
+        assert policy == make_policy(had, {"min_messages": 3})
+        with pytest.raises(InvalidPolicy):
+            rules.check(had)
+
+
 @pytest.mark.parametrize(("value", "fits"), [(50_000, True), (50_001, False)])
 def test_numbers_have_their_maxima_in_either_layer(value: int, fits: bool) -> None:
     rules = Rules({"maxima": {"working_budget": 50_000}})
