@@ -77,7 +77,9 @@ def mcp(
             await callers.close()
 
     if not http:
-        signal.signal(signal.SIGTERM, signal.default_int_handler)
+        # A thread waits for the client's next line. Nothing but the end of the process ends it.
+        signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
+        signal.signal(signal.SIGINT, lambda *_: os._exit(130))
     # As the gateway's: asyncio's own accepts more connections in one turn than there is room for.
     with asyncio.Runner(loop_factory=loop_factory() if http else None) as runner:
         runner.run(serve())

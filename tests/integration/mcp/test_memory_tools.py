@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import signal
 import socket
 import sys
 from typing import Any
@@ -19,7 +20,7 @@ pytest.importorskip(
 import httpx2
 from mcp import Client, MCPError
 
-from tests.support.commands import clean_env, cli
+from tests.support.commands import clean_env, cli, start
 from tests.support.mcp_world import World
 from tests.support.ports import closed_port
 from threadfold_client import AsyncClient
@@ -75,6 +76,28 @@ async def test_an_end_user_saves_finds_reads_and_deletes_by_the_official_client(
         again = await called(client, "mem_save", text="The train 0 leaves.")
         assert again["id"] == ids[0]
         assert (await called(client, "mem_get", id=ids[0]))["text"] == "The train 0 leaves."
+
+
+@pytest.mark.parametrize(("sent", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
+async def test_a_server_that_waits_for_its_clients_next_line_ends_by_a_signal(
+    world: World, sent: signal.Signals, code: int
+) -> None:
+    hello = {"protocolVersion": "2025-06-18", "capabilities": {}}
+    hello["clientInfo"] = {"name": "a test", "version": "1"}
+    line = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello}
+    env = {"THREADFOLD_KEY": world.keys["acme"]}
+    server = await start("mcp", "--url", world.url, env=env, stdin=asyncio.subprocess.PIPE)
+    assert server.stdin is not None and server.stdout is not None
+    try:
+        server.stdin.write(json.dumps(line).encode() + b"\n")
+        answer = await asyncio.wait_for(server.stdout.readline(), 60)
+        assert json.loads(answer)["result"]["serverInfo"]["name"]
+        server.send_signal(sent)
+        assert await asyncio.wait_for(server.wait(), 20) == code
+    finally:
+        if server.returncode is None:
+            server.kill()
+            await server.wait()
 
 
 async def test_answers_are_short_and_the_rest_is_had_by_id(world: World, user: str) -> None:
