@@ -13,7 +13,7 @@ import pytest
 
 from projections.errors import QuotaExceeded, RedisUnavailable
 from projections.events.codec import full_type
-from projections.events.validation import Record
+from projections.events.validation import Record, make_record
 from projections.names import Key, Position
 from projections.storage.records import Checkpoint
 from tests.support.worker import until
@@ -26,6 +26,7 @@ from threadfold.service.unfolded import (
     ALL,
     ALONE,
     BYTES,
+    CALLS,
     FEW,
     MOST,
     PATIENCE,
@@ -340,8 +341,22 @@ async def test_a_large_event_counts_as_several(log: Log, monkeypatch: pytest.Mon
     async with log.unfolded.room("many", sum(weights), waits=True) as room:
         room.note(log.put(17, 0), weights)
     assert log.unfolded.waiting("many") == 17 * 25 > MOST
-    with pytest.raises(QuotaExceeded, match="each 4 KiB of an event as one more"):
+    with pytest.raises(QuotaExceeded, match="each 4 KiB of an event or 8 tool calls as one more"):
         await log.append("many", 1)
+
+
+def test_a_message_with_many_tool_calls_counts_as_several() -> None:
+    call = {"id": "c", "name": "f", "arguments": '{"arguments":"x"}'}
+    said = {"type": "message", "role": "assistant", "content": '"arguments":' * 99}
+
+    def weight(calls: int) -> int:
+        flat = said | ({"tool_calls": [call] * calls} if calls else {})
+        record = make_record(
+            Key("many", "c"), flat, where="event 1", now="2026-01-31T12:00:00Z", new_id="m"
+        )
+        return weights_of([record])[0] - len(record.value) // BYTES
+
+    assert [weight(calls) for calls in (0, CALLS - 1, CALLS, 64)] == [1, 1, 2, 1 + 64 // CALLS]
 
 
 async def test_nobody_waits_where_nothing_was_ever_folded(log: Log) -> None:
