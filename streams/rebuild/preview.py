@@ -359,9 +359,12 @@ def _is_cut(side: _Side) -> bool:
 
 def _room(side: _Side) -> tuple[int, int]:
     """How many of the newest summarised events would fit into the budget beside the tail, summary
-    by summary, and their tokens: what a rollback to before these summaries brings back.
+    by summary, and their tokens: what a rollback to before these summaries brings back. None where
+    a reducer leaves all but the newest out anyway.
     """
     window, active = side.window, side.window.meta.summary
+    if window.policy.counted:
+        return 0, 0
     used, events, tokens = window.tail_tokens + window.held_tokens, 0, 0
     name = active.summary_id if active else None
     while name is not None and (summary := side.accepted.get(name)) is not None:

@@ -604,6 +604,9 @@ async def test_a_report_says_what_a_larger_budget_has_room_for() -> None:
     )
     document, _ = await report(talk, Rules(SMALLER))
     assert document["room"]["conversations"] == 0
+    last = {"reducers": [{"name": "keep_last_n_messages", "n": 3}]}
+    document, _ = await report(talk, Rules({**BOUNDED, "working_budget": 12_000, **last}))
+    assert document["room"]["conversations"] == 0, "more would be left out at once"
 
 
 async def test_room_counts_no_event_that_a_rollback_abandoned() -> None:
