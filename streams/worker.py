@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+from contextlib import suppress
 from typing import Any
 
 import faust
@@ -89,6 +90,15 @@ class ConsumerThread(StopsOnce, driver.AIOKafkaConsumerThread):  # type: ignore[
         if fresh:
             await consumer.seek_to_beginning(*fresh)
         return committed
+
+    def verify_event_path(self, now: float, tp: Any) -> None:
+        """Log what keeps a partition's requests from being read.
+
+        A partition that is sought now, or was taken away, has no position. aiokafka raises then,
+        which would end the worker, and there is nothing to log.
+        """
+        with suppress(AssertionError, AttributeError):
+            super().verify_event_path(now, tp)
 
 
 class _Consumer(driver.Consumer):  # type: ignore[misc]

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+from time import monotonic
+from unittest.mock import Mock
+
 from streams.log.clients import AIOKafkaConsumer, TopicPartition, make_consumer, make_producer
 from streams.settings.settings import Settings
 from streams.worker import ConsumerThread
@@ -44,3 +48,27 @@ async def test_requests_that_were_fetched_are_read_again_until_some_are_committe
         await consumer.commit({both[0]: 1})
         assert [(await thread.seek_to_committed())[tp] for tp in both] == [1, None]
         assert [await consumer.position(tp) for tp in both] == [1, 0]
+
+
+async def test_a_look_at_a_partition_that_is_sought_does_not_end_the_worker(
+    settings: Settings,
+) -> None:
+    topic = settings.topic("compactions")
+    tp = TopicPartition(topic, 2)
+    async with make_producer(settings) as producer:
+        await producer.send_and_wait(topic, b"request", partition=2)
+    consumer = make_consumer(settings)
+    consumer.assign([tp])
+    async with consumer:
+        thread = Thread(consumer)
+        thread.consumer, thread.time_started = Mock(), monotonic()
+        thread.consumer.app.monitor.stream_inbound_time = {}
+        thread.tp_fetch_request_timeout_secs = thread.tp_stream_timeout_secs = 1e9
+        await consumer.seek_to_beginning(tp)
+        assert await consumer.getone(tp)
+        seeks = asyncio.create_task(consumer.seek_to_beginning(tp))
+        while not seeks.done():
+            thread.verify_event_path(monotonic(), tp)
+            await asyncio.sleep(0)
+        await seeks
+        thread.verify_event_path(monotonic(), tp)
