@@ -69,7 +69,9 @@ async def settle(
         calm = calm + 1 if open_ is None and ends == before else 0
         if calm >= 4:
             return None
-        why, before = open_ or "events still come", ends
+        if open_ is not None or ends != before:
+            why = open_ or "events still come"
+        before = ends
         await asyncio.sleep(0.15)
     return why
 
@@ -106,8 +108,13 @@ async def _asked(platform: Platform) -> str | None:
     finally:
         await consumer.stop()
         await admin.close()
-    waiting = sum(max(0, end - (done[tp].offset if tp in done else 0)) for tp, end in ends.items())
-    return f"{waiting} requests are not acknowledged" if waiting else None
+    acknowledged = {tp: done[tp].offset if tp in done else 0 for tp in ends}
+    waiting = [
+        f"{end - acknowledged[tp]} requests of partition {tp.partition} from {acknowledged[tp]}"
+        for tp, end in sorted(ends.items())
+        if end > acknowledged[tp]
+    ]
+    return f"not acknowledged: {', '.join(waiting)}" if waiting else None
 
 
 async def _due(store: RedisStore, live: Generation, rules: Rules, keys: list[Key]) -> str | None:
