@@ -12,7 +12,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+from collections.abc import Mapping
 from contextlib import suppress
+from types import MappingProxyType
 from typing import Any
 
 import faust
@@ -89,7 +91,8 @@ class ConsumerThread(StopsOnce, driver.AIOKafkaConsumerThread):  # type: ignore[
         fresh = [tp for tp, offset in committed.items() if not offset]
         if fresh:
             await consumer.seek_to_beginning(*fresh)
-        return committed
+        # Of those that are not in its answer Faust would go by what it knew before.
+        return committed | dict.fromkeys(fresh, 0)
 
     def verify_event_path(self, now: float, tp: Any) -> None:
         """Log what keeps a partition's requests from being read.
@@ -101,15 +104,35 @@ class ConsumerThread(StopsOnce, driver.AIOKafkaConsumerThread):  # type: ignore[
             super().verify_event_path(now, tp)
 
 
-class _Consumer(driver.Consumer):  # type: ignore[misc]
+class Consumer(driver.Consumer):  # type: ignore[misc]
+    """Faust's account of the requests that are acknowledged.
+
+    It takes what it could not commit for committed. Those requests come again after the rebalance
+    that it could not be committed for, and Faust would not take their acknowledgements.
+    """
+
     thread = ConsumerThread
+    _known: Mapping[Any, int | None] = MappingProxyType({})
+    """What is committed, as far as Kafka has said so."""
 
     def _new_consumer_thread(self) -> Any:
         return self.thread(self, loop=self.loop, beacon=self.beacon)
 
+    async def perform_seek(self) -> None:
+        await super().perform_seek()
+        self._known = dict(self._committed_offset)
+
+    async def _commit_offsets(self, offsets: Mapping[Any, int], *args: Any, **more: Any) -> bool:
+        done: bool = await super()._commit_offsets(offsets, *args, **more)
+        if done:
+            self._known = {**self._known, **offsets}
+        else:
+            self._committed_offset.update({tp: self._known.get(tp) for tp in offsets})
+        return done
+
 
 class _Transport(driver.Transport):  # type: ignore[misc]
-    Consumer = _Consumer
+    Consumer = Consumer
 
 
 class _App(faust.App):  # type: ignore[misc]
