@@ -129,9 +129,10 @@ def regained(window: Window, history: History) -> list[int]:
 
 
 class LaterSummaries:
-    """Takes summaries that came after the target, and are of nothing but what was before the last
-    group up to there, into the fold up to there: what is to be answered stays verbatim, and so do
-    calls that wait there. Where the last group waits itself, they may go beyond it.
+    """Takes summaries that were in force at the rollback and not at its target, and are of nothing
+    but what was before the last group up to there, into the fold up to there: what is to be
+    answered stays verbatim, and so do calls that wait there. Where the last group waits itself,
+    they may go beyond it.
 
     Args:
         chain: accepted summaries, newest first (``projections.fold.replay.summary_chain``).

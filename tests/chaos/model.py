@@ -293,7 +293,7 @@ class Conversation:
         """The summary that a rollback leaves in force: of the present chain as much as covers
         nothing behind the target.
 
-        One that came after the target may lose its force although it covers nothing behind it:
+        One that was not in force there may lose its force although it covers nothing behind it:
         calls that waited there stay verbatim, and so does what is to be answered. Where such a call
         may be covered all of it is restored, and later summaries hold that knew the last rollback
         before the target, or that survive it. This model does not follow calls, so what was
@@ -301,7 +301,7 @@ class Conversation:
         """
         now = self.state.force
         reach = -1 if now is None else now.to
-        later = [made for made in self.chain() if made.offset > target]
+        later = self._back_to(target)
         restored = any(map(self._covers_call, later))
         left = {
             made.summary_id
@@ -315,15 +315,23 @@ class Conversation:
         if reached and not left:
             return now
         force = then.force
-        for made in reversed(self.chain()):
+        for made in reversed(later):
             if (
-                made.offset > target >= made.to
+                target >= made.to
                 and (made.rollback == then.rollback or self._survives(made, then, force, at))
                 and made.summary_id not in left
                 and self._stands_on(made, force)
             ):
                 force = made
         return force
+
+    def _back_to(self, target: int) -> list[Summed]:
+        """The chain back to the first that was taken by a target, newest first. A rollback may have
+        put that one into force again since.
+        """
+        chain = self.chain()
+        later = sum(made.offset > target for made in chain)
+        return chain[: later + 1]
 
     def _survives(self, made: Summed, then: State, force: Summed | None, at: int) -> bool:
         """Whether a summary holds at an earlier state though it does not know its last rollback.

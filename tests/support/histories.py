@@ -233,6 +233,7 @@ def summary_for(request: Request, flavour: str = "") -> events.Summary:
         digest="0" * 64,
         kept=events.delta(list(request.due.kept)),
         apart=events.delta(request.apart),
+        survives_rollbacks=not flavour,
     )
     return events.Summary(
         summary_id=f"s{flavour}{request.due.first}-{request.due.last}-{request.previous}-{request.rollback}",
