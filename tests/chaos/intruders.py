@@ -39,6 +39,14 @@ GARBAGES = (
 """Keys and values of records that are no events: nobody's, or of conversations that have no other."""
 
 
+async def _start(client: AIOKafkaConsumer | AIOKafkaProducer) -> None:
+    while True:
+        try:
+            return await client.start()
+        except KafkaError:
+            await asyncio.sleep(0.2)
+
+
 class Intruder:
     """Follows events and requests, and answers with records of its own. ``repeated`` and ``rivals``
     count what it produced.
@@ -62,8 +70,8 @@ class Intruder:
         )
         producer = AIOKafkaProducer(bootstrap_servers=self.settings.kafka, enable_idempotence=True)
         try:
-            await consumer.start()
-            await producer.start()
+            await _start(consumer)
+            await _start(producer)
             while True:
                 try:
                     await self._round(consumer, producer, events)
