@@ -91,8 +91,7 @@ class ConsumerThread(StopsOnce, driver.AIOKafkaConsumerThread):  # type: ignore[
         fresh = [tp for tp, offset in committed.items() if not offset]
         if fresh:
             await consumer.seek_to_beginning(*fresh)
-        # Of those that are not in its answer Faust would go by what it knew before.
-        return committed | dict.fromkeys(fresh, 0)
+        return committed
 
     def verify_event_path(self, now: float, tp: Any) -> None:
         """Log what keeps a partition's requests from being read.

@@ -126,18 +126,17 @@ class ConversationService(ConversationReader):
         """
         with append_span(tenant) as span:
             drafter = self._drafter(tenant)
+            args = items, noun, operator, id_seed, conditions
             if is_heavy(items):
-                drafts = await asyncio.to_thread(
-                    drafter.drafts, items, noun, operator, id_seed, conditions
-                )
+                drafts = await asyncio.to_thread(drafter.drafts, *args)
             else:
-                drafts = drafter.drafts(items, noun, operator, id_seed, conditions)
+                drafts = drafter.drafts(*args)
             await self.check_pinned(drafts)
             # A rollback may be much work for the workers, each: none goes before others.
-            work = sum(weights_of(drafts.records))
-            waits = work > len(drafts.records)
-            async with room_in(self.unfolded, tenant, work, waits=waits) as room:
-                return await self._append(tenant, drafts, span, room)
+            weights = weights_of(drafts.records)
+            waits = sum(weights) > len(weights)
+            async with room_in(self.unfolded, tenant, sum(weights), waits=waits) as room:
+                return await self._append(tenant, drafts, weights, span, room)
 
     async def append_body(
         self,
@@ -165,12 +164,13 @@ class ConversationService(ConversationReader):
             # Whoever waits for room has cost little when its client leaves.
             async with room_in(self.unfolded, tenant, body.items_at_first(), waits=True) as room:
                 drafts = await self._drafts_of(tenant, body, id_seed, conditions)
-                await room.fit(sum(weights_of(drafts.records)))
+                weights = weights_of(drafts.records)
+                await room.fit(sum(weights))
                 await self.check_pinned(drafts)
                 names = [record.key.conversation for record in drafts.records]
                 if first is not None:
                     await first()
-                return names, await self._append(tenant, drafts, span, room)
+                return names, await self._append(tenant, drafts, weights, span, room)
 
     async def append_made(
         self,
@@ -200,9 +200,9 @@ class ConversationService(ConversationReader):
                 made, drafts = await asyncio.to_thread(make, drafter, *args)
             if first is not None:
                 await first(made)
-            work = sum(weights_of(drafts.records))
-            async with room_in(self.unfolded, tenant, work, waits=True) as room:
-                return made, await self._append(tenant, drafts, span, room)
+            weights = weights_of(drafts.records)
+            async with room_in(self.unfolded, tenant, sum(weights), waits=True) as room:
+                return made, await self._append(tenant, drafts, weights, span, room)
 
     async def _drafts_of(
         self, tenant: str, body: AppendBody, id_seed: str | None, conditions: Conditions
@@ -248,12 +248,12 @@ class ConversationService(ConversationReader):
         return Drafter(tenant, rules, *bounds, present_traceparent())
 
     async def _append(
-        self, tenant: str, drafts: Drafts, span: Span | None, room: Room
+        self, tenant: str, drafts: Drafts, weights: list[int], span: Span | None, room: Room
     ) -> list[Appended]:
         if not drafts.records:
             return []
         positions = await self._into_log(tenant, drafts)
-        room.note(positions, weights_of(drafts.records))
+        room.note(positions, weights)
         if span is not None:
             note_appended(span, drafts.records, positions)
         if self.on_appended is not None:

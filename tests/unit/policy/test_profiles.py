@@ -144,6 +144,13 @@ def test_with_a_list_nothing_else_may_be_set() -> None:
             rules.check(*layers)
 
 
+def test_with_an_empty_list_nothing_may_be_set() -> None:
+    rules = Rules({"allow": []})
+    for layers in (({"min_messages": 1}, None), (None, {"min_messages": 1})):
+        with pytest.raises(InvalidPolicy, match="min_messages cannot be set here"):
+            rules.check(*layers)
+
+
 def test_a_conversation_may_set_a_policy_though_its_tenant_has_more_since_before_the_limits() -> (
     None
 ):
