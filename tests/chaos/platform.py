@@ -29,9 +29,9 @@ from tests.chaos.proxy import Proxy, proxied
 from tests.chaos.schedule import Plan
 from tests.chaos.services import Service, wake
 from tests.support.commands import clean_env
+from tests.support.ports import own_port
 from tests.support.search_module import search_module
 from threadfold.embedded.kafka import EmbeddedKafka
-from threadfold.embedded.ports import free_port
 from threadfold.embedded.redis import EmbeddedRedis
 
 SCOPES = ["append", "read", "subscribe", "admin", "erase"]
@@ -167,7 +167,7 @@ class Platform:
 
     def add_gateway(self) -> Service:
         """One gateway more, on a port of its own that it keeps."""
-        name, port = f"gateway-{len(self.gateways)}", free_port()
+        name, port = f"gateway-{len(self.gateways)}", own_port()
         self.gateways.append(
             Service(
                 name,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import signal
-import socket
 import time
 from functools import partial
 from pathlib import Path
@@ -23,7 +22,7 @@ from threadfold.cli.common import CONFIG_FILE, DEFAULT_DATA, open_control, run, 
 from threadfold.cli.configuration import used_own_master_keys, write_config
 from threadfold.cli.fleet import Fleet
 from threadfold.embedded.folder import DataFolder, write_private
-from threadfold.embedded.ports import HOST, free_port
+from threadfold.embedded.ports import HOST, ReservedPort
 from threadfold.embedded.stack import EmbeddedStack
 from threadfold.gateway.key_sets import check_source, is_url
 from threadfold.gateway.tls import certificate_of
@@ -87,18 +86,18 @@ def up(port: int | None, data: Path, workers: int, metrics_port: int | None) -> 
     folder = DataFolder(data, own=("stack", "logs", MEMORIES))
     stack: EmbeddedStack | None = None
     fleet: Fleet | None = None
+    reserved: ReservedPort | None = None
     try:
         folder.acquire()
         if folder.note:
             say(folder.note)
         base = configured(data)
-        chosen = base.gateway_port if port is None else port or free_port()
-        check_port(chosen)
+        reserved = reserve_port(base.gateway_port if port is None else port)
         certificate_of(base)
         stack = EmbeddedStack(
             data / "stack", kafka=base.kafka or None, redis=base.redis or None, passwords=True
         )
-        settings = _start(stack, base, data, chosen)
+        settings = _start(stack, base, data, reserved.number)
         # The services hold the folder as well: if this process is killed, the folder is free once
         # the last of them has ended.
         fleet = Fleet(
@@ -129,6 +128,8 @@ def up(port: int | None, data: Path, workers: int, metrics_port: int | None) -> 
             fleet.stop(SERVICES_END)
         if stack is not None:
             stack.stop(grace_after(time.monotonic() - since))
+        if reserved is not None:
+            reserved.release()
         folder.release()
 
 
@@ -149,16 +150,15 @@ def _stops_already(number: int, frame: FrameType | None) -> None:
     """Not SIG_IGN: Python reports a signal that is pending when it is set, as an error."""
 
 
-def check_port(port: int) -> None:
-    """Check, before anything starts, that the gateway can listen on the port.
+def reserve_port(port: int) -> ReservedPort:
+    """Reserve the gateway's port before anything starts: Kafka takes seconds to start, and
+    connections of other programs get ports in the meantime.
 
     Raises:
-        InvalidSettings: it cannot; the message says what to do.
+        InvalidSettings: the gateway cannot listen there; the message says what to do.
     """
     try:
-        with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            probe.bind((HOST, port))
+        return ReservedPort(port)
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
         raise InvalidSettings(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import sys
 
 HOST = "127.0.0.1"
 
@@ -28,3 +29,31 @@ def free_ports(count: int) -> list[int]:
     finally:
         for listener in listeners:
             listener.close()
+
+
+class ReservedPort:
+    """A TCP port of 127.0.0.1 that is kept for a server that starts later, and starts again.
+
+    ``port``: 0 takes any free one. On Linux the kernel gives it to no other connection until
+    :meth:`release`: a socket is bound to it and does not listen, and a server that sets
+    SO_REUSEADDR listens on it all the same. Elsewhere the two exclude each other, so the port is
+    only checked.
+
+    Raises OSError: something listens on the port, or it is not allowed.
+    """
+
+    def __init__(self, port: int = 0) -> None:
+        self._socket = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        try:
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            self._socket.bind((HOST, port))
+            self.number = int(self._socket.getsockname()[1])
+        except BaseException:
+            self.release()
+            raise
+        if sys.platform != "linux":
+            self.release()
+
+    def release(self) -> None:
+        """Give the port back. It can be repeated."""
+        self._socket.close()

@@ -16,7 +16,6 @@ import pytest
 from projections.errors import DataFolderInUse, EmbeddedUnavailable
 from tests.support.processes import alive, until
 from threadfold.embedded.folder import DataFolder
-from threadfold.embedded.ports import free_ports
 from threadfold.embedded.process import GuardedProcess
 
 LONG = "import time; time.sleep(600)"
@@ -148,9 +147,3 @@ def test_folder_that_is_a_file_is_one_clear_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(DataFolderInUse, match="cannot be used"):
         DataFolder(tmp_path / "file").acquire()
-
-
-def test_free_ports_are_different() -> None:
-    ports = free_ports(20)
-    assert len(set(ports)) == 20
-    assert all(1024 <= port <= 65535 for port in ports)
