@@ -97,6 +97,9 @@ def unit_vectors(rows: object, count: int, what: str) -> Vectors:
     Raises:
         EmbeddingsUnavailable: they are not ``count``, not of one dimension, not numbers, or 0.
     """
+    # NumPy reads true as 1, and "1" too.
+    if isinstance(rows, list) and not all(map(_only_numbers, rows)):
+        raise EmbeddingsUnavailable(f"{what}: its vectors are no numbers of one length")
     try:
         with np.errstate(over="ignore"):
             vectors = np.asarray(rows, np.float32)
@@ -112,6 +115,10 @@ def unit_vectors(rows: object, count: int, what: str) -> Vectors:
         raise EmbeddingsUnavailable(f"{what} answered a vector that has no direction")
     made: Vectors = vectors / lengths
     return made
+
+
+def _only_numbers(row: object) -> bool:
+    return not isinstance(row, list) or set(map(type, row)) <= {int, float}
 
 
 def _name(tenant: str, text: str) -> bytes:

@@ -368,10 +368,11 @@ def _refuse_unknown(env: Mapping[str, str], known: tuple[str, ...]) -> None:
     setting must not be one that was left out.
     """
     for variable, value in sorted(env.items()):
-        name = variable.removeprefix(PREFIX)
-        if (
-            name == variable
-            or (name.isupper() and name.lower() in known)
+        name = variable[len(PREFIX) :]
+        if not variable.upper().startswith(PREFIX):
+            continue
+        if variable.startswith(PREFIX) and (
+            (name.isupper() and name.lower() in known)
             or name in _NO_SETTINGS
             or name.lower() in _RETIRED
             or _SERVICE_LINK.fullmatch(f"{name}={value}")

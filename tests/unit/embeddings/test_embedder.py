@@ -68,6 +68,8 @@ async def test_what_is_under_way_during_an_erasure_is_not_kept() -> None:
         ([[1.0, 2.0]], "answered 1 x 2 numbers for 2 texts"),
         ([[1.0], [1.0, 2.0]], "no numbers of one length"),
         ([["a", "b"], ["c", "d"]], "no numbers"),
+        ([["1", "2"], ["3", "4"]], "no numbers"),
+        ([[True, True], [1.0, 2.0]], "no numbers"),
         ([[1.0, float("nan")], [1.0, 2.0]], "no direction"),
         ([[1e39, 1.0], [1.0, 2.0]], "no direction"),
         ([[0.0, 0.0], [1.0, 2.0]], "no direction"),

@@ -22,6 +22,7 @@ def test_a_setting_of_a_wrong_type_names_itself_and_its_variable() -> None:
         ("THREADFOLD_KAKFA", "did you mean THREADFOLD_KAFKA"),
         ("THREADFOLD_MASTER_KEY", "did you mean THREADFOLD_MASTER_KEYS"),
         ("THREADFOLD_kafka", "THREADFOLD_kafka is no setting"),
+        ("threadfold_redis", "did you mean THREADFOLD_REDIS"),
         ("THREADFOLD_WHATEVER", "unset it"),
         ("THREADFOLD_PORT", "unset it"),
     ],
