@@ -102,6 +102,7 @@ class Conversation:
     _recent: OrderedDict[str, int] = field(default_factory=OrderedDict)
     _refused: set[int] = field(default_factory=set)
     _after: dict[int, State] = field(default_factory=dict)
+    _numbers: dict[int, list[str]] = field(default_factory=dict)
 
     def add(self, row: Row) -> None:
         """Go one record further."""
@@ -153,11 +154,7 @@ class Conversation:
         if why is not None:
             self.complaints.append(f"summary {name} at {event.offset} was taken though {why}")
         said = set(NUMBER.findall(data["text"]))
-        standing = {
-            number
-            for o in self.standing()
-            for number in NUMBER.findall(json.dumps(self.events[o].data))
-        }
+        standing = {number for o in self.standing() for number in self._numbers_of(o)}
         if not said <= standing:
             self.complaints.append(
                 f"summary {name} at {event.offset} holds text that does not stand: {sorted(said - standing)[:3]}"
@@ -177,6 +174,12 @@ class Conversation:
         self.before[name] = data["previous"]
         self.state = State(state.last, made, state.rollback)
         return True
+
+    def _numbers_of(self, offset: int) -> list[str]:
+        """What an event says that a summary's text can be checked by."""
+        if offset not in self._numbers:
+            self._numbers[offset] = NUMBER.findall(json.dumps(self.events[offset].data))
+        return self._numbers[offset]
 
     def _check_stands(self, event: Logged, span: dict[str, Any]) -> None:
         """Of the events that a span names, it marks those that stand."""

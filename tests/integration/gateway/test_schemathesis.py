@@ -264,7 +264,7 @@ def test_every_operation_answers_as_its_document_says(case: Case, api: Api) -> N
         # Nothing of it was read.
         both = positive_data_acceptance, negative_data_rejection
         checks = [check for check in CHECKS if check not in both]
-    elif is_beyond_form(response):
+    elif is_beyond_form(response) or response.status_code == 410:  # an earlier one erased it
         checks = [check for check in CHECKS if check is not positive_data_acceptance]
     case.validate_response(response, checks=checks)
     is_problem(response)
