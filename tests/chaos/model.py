@@ -19,7 +19,8 @@ from typing import Any, NamedTuple
 from tests.chaos.evidence import Row
 from tests.chaos.records import Logged, absolute, logged, offset_of
 
-RECENT = 1_024
+RECENT, SUSPENSIONS = 1_024, 32
+"""What a window remembers: ids of events, and suspensions that wait (docs/concepts.md)."""
 NUMBER = re.compile(r"\bn[0-9]+x[0-9]+(?=\.)")
 """What every sentence of a producer's text ends with, another one each; one that is cut short is
 none.
@@ -377,12 +378,13 @@ class Conversation:
         return offset in self.events and offset not in self._refused
 
     def open_suspensions(self) -> list[str]:
-        """Ids of the suspensions that wait, in order."""
+        """Ids of the suspensions that wait, in order; the oldest beyond a window's limit do not."""
         waiting: list[str] = []
         for offset in self.standing():
             event = self.events[offset]
             if event.type == "suspension":
                 waiting.append(event.data["suspension_id"])
+                del waiting[:-SUSPENSIONS]
             elif event.type == "resolution" and event.data["suspension_id"] in waiting:
                 waiting.remove(event.data["suspension_id"])
         return waiting

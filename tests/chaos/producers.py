@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -33,6 +34,10 @@ WORDS = [
 ]
 BUSY = 4
 """Conversations of each tenant that get most of what is appended."""
+LONG, SELDOM = 60.0, 10.0
+"""Seconds after which so many times less is appended: an operator's command may take minutes on a
+slow machine, and the oracle's time grows with the square of what a conversation holds.
+"""
 ENOUGH = 180.0
 """Seconds after which an append that is still not acknowledged is given up, and said."""
 
@@ -70,13 +75,15 @@ class Producer:
 
     async def run(self, until: asyncio.Event) -> None:
         """Append until told to end; the last append is seen through."""
+        begun = time.monotonic()
         async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=5)) as http:
             while not until.is_set():
                 if self._sent and self.rng.random() < 0.08:
                     await self._deliver(http, self.rng.choice(self._sent[-8:]), repeat=True)
                 else:
                     await self._deliver(http, self._next())
-                await asyncio.sleep(self.rng.uniform(0.5, 1.5) * self.platform.plan.pause)
+                late = SELDOM if time.monotonic() - begun > LONG else 1.0
+                await asyncio.sleep(self.rng.uniform(0.5, 1.5) * self.platform.plan.pause * late)
 
     # -- what is sent
     # ------------------------------------------------------------------------------------------

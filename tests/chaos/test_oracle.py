@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from tests.chaos.evidence import Ack, Evidence, Flat, Row, Seen
+from tests.chaos.model import SUSPENSIONS, Conversation
 from tests.chaos.oracle import judge
 
 KEY, OTHER = "t0/c0", "t1/c0"
@@ -339,3 +340,12 @@ def test_a_rollback_that_restores_a_call_may_put_summaries_out_of_force_that_kne
     evidence.summaries += [evidence.log[10], row(5, "voided-s2", "summary.voided", said)]
     found = judge(evidence).differing
     assert any("no rollback made them so" in one for one in found) is reported, found
+
+
+def test_the_oldest_suspensions_beyond_a_windows_limit_do_not_wait() -> None:
+    conversation = Conversation(0, frozenset())
+    for number in range(SUSPENSIONS + 2):
+        asked = {"suspension_id": f"a{number}", "kind": "input"}
+        conversation.add(row(number, f"e{number}", "suspension", asked))
+    waiting = [f"a{number}" for number in range(2, SUSPENSIONS + 2)]
+    assert conversation.open_suspensions() == waiting
