@@ -144,12 +144,16 @@ def _went_back(
 
 
 def _once(key: str, conversation: Conversation, findings: Findings) -> None:
-    """The rules say the same of the same events once, unless a rollback came in between."""
-    counted = Counter(
-        json.dumps([event.type, *map(data.get, _SAYS)])
-        for event in _accepted(conversation)
-        if (data := event.data).get("origin") == "rules"
-    )
+    """The rules say the same of the same events once, unless a rollback came in between; and a
+    statement that is said again supersedes others again, at its new time.
+    """
+    learnt = [one for one in _accepted(conversation) if one.data.get("origin") == "rules"]
+    stated = {(one.data["memory_id"], one.time) for one in learnt if one.type == "memory.saved"}
+    counted: Counter[str] = Counter()
+    for one in learnt:
+        again = (one.data.get("by"), one.time) in stated
+        said = [one.type, *map(one.data.get, _SAYS), *([one.time] if again else [])]
+        counted[json.dumps(said)] += 1
     findings.doubled += [
         f"{key}: learnt {count} times: {what}" for what, count in counted.items() if count > 1
     ]

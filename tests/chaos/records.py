@@ -20,6 +20,7 @@ class Logged:
     id: str
     type: str
     data: dict[str, Any]
+    time: str | None = None
 
 
 def logged(row: Row) -> Logged:
@@ -27,7 +28,7 @@ def logged(row: Row) -> Logged:
     event = json.loads(row.value)
     kind = str(event["type"])
     short = kind[len(PREFIX) : -3] if kind.startswith(PREFIX) and kind.endswith(".v1") else kind
-    return Logged(row.offset, str(event["id"]), short, event.get("data") or {})
+    return Logged(row.offset, str(event["id"]), short, event.get("data") or {}, event.get("time"))
 
 
 def offset_of(position: str | None) -> int:

@@ -22,9 +22,9 @@ class History:
         self.rows: list[Row] = []
         self.told = Told()
 
-    def put(self, kind: str, **data: Any) -> int:
+    def put(self, kind: str, time: str | None = None, **data: Any) -> int:
         offset = len(self.rows)
-        event = {"type": f"threadfold.{kind}.v1", "id": f"e{offset}", "data": data}
+        event = {"type": f"threadfold.{kind}.v1", "id": f"e{offset}", "time": time, "data": data}
         self.rows.append(Row(0, offset, KEY, json.dumps(event).encode(), 1_000 + offset))
         return offset
 
@@ -187,6 +187,23 @@ def test_what_comes_after_the_last_close_and_what_was_abandoned_is_not_due(
     history.said()
     found = due_to_learn(conversations_of(history.rows)["t0/c0"], learning)
     assert set(found) == due
+
+
+@pytest.mark.parametrize(("time", "doubled"), [("09:00", False), ("08:00", True)])
+def test_a_statement_that_is_said_again_supersedes_again_at_its_new_time(
+    time: str, doubled: bool
+) -> None:
+    history = History()
+    first, second = history.said(), history.said()
+    history.put("session.closed", reason="explicit")
+    at = [history.learnt(first, time="08:00"), history.learnt(second, time="08:00")]
+    over = {"memory_id": f"l{first}", "by": f"l{second}", "origin": "rules"}
+    over |= {"positions": [f"0-{first}"]}
+    at += [history.put("memory.superseded", time="08:00", **over)]
+    at += [history.learnt(second, time="09:00", positions=[f"0-{history.said()}"])]
+    at += [history.put("memory.superseded", time=time, **over)]
+    found = history.compared(*history.topic(*at)).doubled
+    assert bool(found) is doubled, found
 
 
 def test_what_is_learnt_twice_or_private_or_another_on_the_topic_is_found() -> None:
