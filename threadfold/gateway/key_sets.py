@@ -66,7 +66,7 @@ class SigningKey(NamedTuple):
 class KeySet:
     """The public keys of one source, by key id. For one event loop; there is one fetch at a time.
 
-    If a set cannot be fetched again, the last one stays in use.
+    If a set cannot be fetched again, the last one stays in use. One without keys withdraws all.
     """
 
     def __init__(self, source: str, clock: Callable[[], float] = time.monotonic) -> None:
@@ -155,12 +155,16 @@ class KeySet:
                     self._download() if is_url(self.source) else asyncio.to_thread(self._read)
                 )
             keys = _keys_of(raw) if raw != self._raw else self._keys
+            if not keys and self._raw is None:
+                raise ValueError("it has no public key (RSA, EC or OKP) for signatures")
         except (aiohttp.ClientError, OSError, ValueError, RecursionError) as error:
             self._failure = _reason(error)
             logger.warning("the key set %s cannot be fetched: %s", self.source, self._failure)
             return
         if raw != self._raw:
             self.version += 1
+            if not keys:
+                logger.warning("the key set %s has no key any more: no token is valid", self.source)
         self._keys, self._raw, self._failure, self._fetched = keys, raw, "", self._clock()
 
     async def _download(self) -> bytes:
@@ -188,15 +192,12 @@ class KeySet:
 
 
 def _keys_of(raw: bytes) -> dict[str | None, list[SigningKey]]:
-    """The public keys for signatures in a document; raises ValueError if it has none."""
+    """The public keys for signatures in a document; raises ValueError if it is no key set."""
     document = msgspec.json.decode(raw)
     listed = document.get("keys") if isinstance(document, dict) else None
     if not isinstance(listed, list):
         raise ValueError("it is no key set: an object with a list `keys` was expected")
-    found = keys_by_id(listed)
-    if not found:
-        raise ValueError("it has no public key (RSA, EC or OKP) for signatures")
-    return found
+    return keys_by_id(listed)
 
 
 def keys_by_id(entries: Iterable[Any]) -> dict[str | None, list[SigningKey]]:
