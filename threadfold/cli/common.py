@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import math
 import os
@@ -20,7 +21,6 @@ from streams.control.state import State
 from streams.recovery.snapshot_topic import KafkaSnapshots
 from streams.settings.settings import PREFIX, Settings
 from streams.stack import Stack
-from threadfold.cli.interruptible import run_until_interrupted
 
 if TYPE_CHECKING:
     from threadfold.service.conversations import ConversationService
@@ -83,15 +83,13 @@ def load_settings(data: Path | None, **overrides: Any) -> Settings:
 
 
 def run(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Run a command's coroutine until it ends or Ctrl-C ends it. ``THREADFOLD_DEBUG=1`` shows the
-    clients' log lines.
-    """
+    """Run a command's coroutine. ``THREADFOLD_DEBUG=1`` shows the clients' log lines."""
     root = logging.getLogger()
     if os.environ.get("THREADFOLD_DEBUG", "") not in ("", "0"):
         logging.basicConfig(level=logging.INFO)
     elif not root.handlers:
         root.addHandler(logging.NullHandler())
-    return run_until_interrupted(coroutine)
+    return asyncio.run(coroutine)
 
 
 class Finite(click.FloatRange):
