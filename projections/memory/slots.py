@@ -18,9 +18,7 @@ from projections.memory.words import MONTHS, WEEKDAYS, stems_of
 
 MOST = 4
 """Slots that are searched for by their own words."""
-_NUMBER = (
-    r"(?:\d[\d,.]*|one|two|three|four|five|six|seven|eight|nine|ten|twelve|dozen|no|once|twice)"
-)
+_NUMBER = r"(?:\d[\d,.]{0,30}|one|two|three|four|five|six|seven|eight|nine|ten|twelve|dozen|no|once|twice)"
 _CALENDAR = "|".join((*MONTHS, *WEEKDAYS))
 _NAME = re.compile(rf"(?<!^)(?<![.!?] )\b(?!(?:(?i:{_CALENDAR})|I)\b)[A-Z][\w'-]+")
 _PLACE = re.compile(
@@ -50,7 +48,7 @@ _SAYS: dict[str, Callable[[str], bool]] = {
     "quantity": _finds(rf"\b{_NUMBER}\b|\b(?:several|few|dozens?|hundreds?|thousands?)\b"),
     "duration": _finds(
         rf"\b(?:since|until|all day|{_NUMBER} (?:second|minute|hour|day|night|week|month|year)s?"
-        r"|an? (?:second|minute|hour|day|night|week|month|year)|from .+ (?:to|until) )\b"
+        r"|an? (?:second|minute|hour|day|night|week|month|year)|from .{1,100} (?:to|until) )\b"
     ),
     "age": _finds(rf"\b(?:{_NUMBER} years?[ -]old|age|born|turn(?:s|ed)? \d+|birthday)\b"),
 }

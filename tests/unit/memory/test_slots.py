@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
@@ -81,3 +82,14 @@ def test_what_a_model_names_in_its_own_words_is_searched_for_and_is_said_by_its_
 
 def test_a_question_that_asks_for_nothing_by_kind_misses_nothing() -> None:
     assert still_missing(asking("tea"), []) == []
+
+
+@pytest.mark.parametrize("text", ["1,", "1 ", "from ", "from 1,", "a1.", "A'", "each ", "an 1 "])
+@pytest.mark.parametrize(
+    "slot", ["time", "place", "person", "reason", "quantity", "duration", "age"]
+)
+def test_what_a_long_text_says_is_seen_in_time(slot: str, text: str) -> None:
+    skill = hit("Sit an exam", doc_markdown=(text * 16_384)[:16_384])
+    begun = time.thread_time()
+    still_missing(asking("Sit an exam", slot), [skill])
+    assert time.thread_time() - begun < 0.1
