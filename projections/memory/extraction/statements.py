@@ -46,7 +46,11 @@ _TAIL = re.compile(
     re.IGNORECASE,
 )
 _OUR = re.compile(r"^our\b", re.IGNORECASE)
-_ENTITY = re.compile(r"\b(?:[A-Z][\w'-]+(?: [A-Z][\w'-]+){0,3}|[A-Z]{2,}\d*|\w*\d\w*[A-Za-z]\w*)\b")
+_ENTITY = re.compile(
+    r"\b(?:[A-Z][\w'-]+(?: [A-Z][\w'-]+){0,3}|[A-Z]{2,}\d*"
+    # A digit and, later, a letter: seen from the first digit, in one way.
+    r"|(?=[^\W\d]*\d[^\WA-Za-z]*[A-Za-z])\w+)\b"
+)
 
 
 def day_of(time: str | None) -> date | None:

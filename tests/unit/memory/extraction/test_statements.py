@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from projections.events.memories import MemoryTags
 from projections.memory.extraction.candidate import Candidate
 from projections.memory.extraction.extractor import extract
+from projections.memory.extraction.statements import entities_of
 from tests.support.taught import said
 
 
@@ -141,3 +144,21 @@ def test_words_of_the_assistant_have_its_trust() -> None:
     )
     assert found("Your flight has been booked.", role="assistant") == []
     assert found("I live in Oslo", role="system") == []
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("Flight 7LA4 of Ida Berg", ("Flight", "7LA4", "Ida Berg")),
+        ("b52 and 52b and B52", ("52b", "B52")),
+        ("room 1204", ()),
+    ],
+)
+def test_names_and_codes_are_entities(text: str, found: tuple[str, ...]) -> None:
+    assert entities_of(text) == found
+
+
+def test_entities_of_a_long_number_are_sought_in_linear_time() -> None:
+    begun = time.thread_time()
+    assert entities_of("1" * 16_384) == ()
+    assert time.thread_time() - begun < 0.1
