@@ -18,7 +18,10 @@ from projections.memory.words import MONTHS, WEEKDAYS, stems_of
 
 MOST = 4
 """Slots that are searched for by their own words."""
-_NUMBER = r"(?:\d[\d,.]{0,30}|one|two|three|four|five|six|seven|eight|nine|ten|twelve|dozen|no|once|twice)"
+_NUMBER = (
+    r"(?:\d[\d,.]{0,30}|one|two|three|four|five|six|seven|eight|nine|ten|twelve|dozen|no|once"
+    r"|twice)"
+)
 _CALENDAR = "|".join((*MONTHS, *WEEKDAYS))
 _NAME = re.compile(rf"(?<!^)(?<![.!?] )\b(?!(?:(?i:{_CALENDAR})|I)\b)[A-Z][\w'-]+")
 _PLACE = re.compile(
