@@ -41,12 +41,18 @@ def values_at_most(text: bytes) -> int:
 
 def check_values(text: bytes, most: int = MAX_VALUES) -> None:
     """Raises :class:`InvalidRequest` if a JSON text holds more than ``most`` values and keys."""
-    if (
-        len(text) >= most
-        and values_at_most(text) > most
-        and _outside_strings(text, most).values > most
-    ):
+    if holds_more(text, most):
         raise _too_many(most)
+
+
+def holds_more(text: bytes, most: int) -> bool:
+    """Whether a JSON text holds more than ``most`` values and keys."""
+    if len(text) < most or values_at_most(text) <= most:
+        return False
+    try:
+        return _outside_strings(text, most).values > most
+    except InvalidRequest:
+        return True
 
 
 class _Outside(NamedTuple):

@@ -12,12 +12,17 @@ from msgspec import inspect
 
 from projections.names import one_line
 
-_PLACE = re.compile(r" - at (`key` in )?`\$\.?(.*)`$", re.DOTALL)
+_PLACE = re.compile(r" - at (`key` in )?`\$\.?([\w.-]*(?:\[(?:\d+|\.\.\.)\][\w.-]*)*)`\Z")
 _STEP = re.compile(r"\[[^\]]*\]|[^.\[]+")
+_PLACE_WITHIN = 500
+"""Characters at the end of msgspec's sentence that may name the place. It has names of our fields
+and numbers alone; before it stands what a caller wrote, of any length.
+"""
 _EXPECTED = re.compile(r"Expected `([^`]+)`(.*?)(?:, got `([^`]+)`)?", re.DOTALL)
 _VALUE = re.compile(r"Invalid (?:enum )?value (.+)", re.DOTALL)
 _MISSING = re.compile(r"Object missing required field `([^`]+)`")
-_UNKNOWN = re.compile(r"Object contains unknown field `(.*)`", re.DOTALL)
+_UNKNOWN_BEGIN = "Object contains unknown field `"
+_UNKNOWN = re.compile(rf"{_UNKNOWN_BEGIN}(.*)`", re.DOTALL)
 _WORDS = {
     "str": "text",
     "int": "a whole number",
@@ -53,7 +58,9 @@ def place_and_reason(
 ) -> tuple[str, str]:
     """Where a value is wrong, like ``calls[0].id`` (empty: all of it), and why."""
     text = str(error)
-    match = _PLACE.search(text)
+    match = _PLACE.search(text, max(0, len(text) - _PLACE_WITHIN))
+    if text.startswith(_UNKNOWN_BEGIN) and match and not _UNKNOWN.fullmatch(text, 0, match.start()):
+        match = None  # a caller's key that ends like a place
     place = match[2] if match else ""
     sentence = text[: match.start()] if match else text
     # A key is text, whatever its object holds.

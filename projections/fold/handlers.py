@@ -25,7 +25,7 @@ from projections.window import turns
 from projections.window.bodies import message_body, result_body
 from projections.window.conversation_state import OpenCall, find_call
 from projections.window.entry import AT_ONCE, EARLY, Call, Entry, Kind
-from projections.window.tool_calls import GuardRun, Used, call_hash
+from projections.window.tool_calls import GuardRun, Used, named_calls
 from projections.window.window import Window
 
 Handle = Callable[[Window, int, Any, History | None], Outcome | str | None]
@@ -69,7 +69,7 @@ def _message(
     window: Window, offset: int, event: events.MessageEvent, _: History | None
 ) -> Outcome | None:
     data = event.data
-    calls = tuple((c.id, c.name, call_hash(c.name, c.arguments)) for c in data.tool_calls or ())
+    calls = named_calls(data.tool_calls or ())
     tokens = trusted_tokens(data, event.tokens, window.policy.encoding)
     entry = Entry(
         offset,

@@ -17,6 +17,7 @@ import msgspec
 
 from projections.events.json_depth import nested_beyond
 from projections.events.json_limits import MAX_DEPTH
+from projections.events.json_text import holds_more
 from projections.formats.anthropic_media import document_block, image_block
 from projections.formats.context_document import context_document
 from projections.policy.thresholds import SUMMARY_MARK
@@ -30,6 +31,12 @@ BEGIN = "[The conversation goes on]"
 begin.
 """
 EMPTY = "[empty]"
+FEW_VALUES = 2_000
+"""Values of a call's arguments that are decoded."""
+LONGEST_OF_MANY = 1 << 18
+"""Bytes of arguments of more values: to look through megabytes of them holds up other threads."""
+_OUT_OF_RANGE = re.compile(rb"(?<=[\s:,\[])-?(?:\d[\d.]*[eE]\+?\d{3}|\d{309})")
+"""A number that no double holds, or text like it: few parsers read it."""
 _NOT_ID = re.compile(r"[^A-Za-z0-9_-]")
 PROVIDER = "anthropic"
 
@@ -198,18 +205,27 @@ class _Turns:
         return name
 
 
-def _arguments(call: dict[str, Any]) -> dict[str, Any]:
-    """A call's arguments as an object; what a model wrote otherwise, or nested too deep to be
-    written again, is kept as text in one.
+def _arguments(call: dict[str, Any]) -> dict[str, Any] | msgspec.Raw:
+    """A call's arguments as an object. Kept as text in one is what a model wrote otherwise, what is
+    nested too deep to be written again, and megabytes of values.
+
+    JSON of many values goes on as it was written: decoded it would take 100 times as much memory.
     """
     text = call["function"]["arguments"]
-    if nested_beyond(text.encode(), MAX_DEPTH):
+    written = text.encode()
+    many = holds_more(written, FEW_VALUES)
+    if (
+        (many and len(written) > LONGEST_OF_MANY)
+        or nested_beyond(written, MAX_DEPTH)
+        or (many and _OUT_OF_RANGE.search(written))
+    ):
         return {"arguments": text}
     try:
-        value = msgspec.json.decode(text)
+        value: Any = msgspec.json.decode(written, type=msgspec.Raw if many else Any)
     except msgspec.DecodeError:
         return {"arguments": text} if text else {}
-    return value if isinstance(value, dict) else {"arguments": value}
+    is_object = written.lstrip().startswith(b"{") if many else isinstance(value, dict)
+    return value if is_object else {"arguments": value}
 
 
 def _text(text: str) -> dict[str, Any]:

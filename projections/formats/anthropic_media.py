@@ -9,9 +9,9 @@ import re
 from base64 import b64decode
 from typing import Any
 
-_DATA_URL = re.compile(
-    r"data:([a-z]+/[a-z0-9.+-]+)(?:;[a-z]+=[^;,]*)*;base64,(.+)", re.DOTALL | re.IGNORECASE
-)
+_DATA_URL = re.compile(r"data:([a-z]+/[a-z0-9.+-]+)(?:;[a-z]+=[^;,]*)*;base64,", re.IGNORECASE)
+_LONGEST_BEGIN = 1_000
+"""Characters of a data URL before its data: each parameter takes memory while it is read."""
 _IMAGES = frozenset({"image/jpeg", "image/png", "image/gif", "image/webp"})
 _PDF = "application/pdf"
 _TEXT = "text/plain"
@@ -63,8 +63,10 @@ def _source(file: dict[str, Any]) -> dict[str, Any] | None:
 
 def _from_data_url(url: object) -> tuple[str, str] | None:
     """The media type, in lower case, and the base64 of a data URL that holds something."""
-    match = _DATA_URL.fullmatch(url) if isinstance(url, str) else None
-    return None if match is None else (match[1].lower(), match[2])
+    if not isinstance(url, str) or not (match := _DATA_URL.match(url, 0, _LONGEST_BEGIN)):
+        return None
+    data = url[match.end() :]
+    return (match[1].lower(), data) if data else None
 
 
 def _decoded(data: str) -> str:

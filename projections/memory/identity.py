@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from functools import lru_cache
 from hashlib import sha256
 from typing import NamedTuple
 
@@ -19,6 +20,8 @@ from projections.names import Key
 _ASCII = re.compile(r"[a-z0-9]+|[$%+<=>]|(?<=[a-z0-9])#|(?<![a-z0-9])-(?=[0-9])")
 _NO_SIGNS = "~|"
 """Of the mathematical signs those that people write for other ends."""
+_MARKS_WITHIN = range(0x300, 0x1F000)
+"""Where Unicode has its combining marks. To look at all of its characters takes 0.2 s."""
 
 
 class Scope(NamedTuple):
@@ -61,7 +64,21 @@ def letters_of(text: str) -> str:
 
 
 def _folded(text: str) -> str:
-    return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
+    bounded = _too_many_marks().sub(r"\1", text)
+    return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", bounded).casefold())
+
+
+@lru_cache(maxsize=1)
+def _too_many_marks() -> re.Pattern[str]:
+    """More than 30 combining marks in a row. No writing has them (UAX #15, Stream-Safe Text
+    Format), and Unicode's order of them takes the square of their number.
+    """
+    marks = "".join(filter(_begins_with_a_mark, map(chr, _MARKS_WITHIN)))
+    return re.compile(f"([{marks}]{{30}})[{marks}]+")
+
+
+def _begins_with_a_mark(char: str) -> bool:
+    return unicodedata.combining(unicodedata.normalize("NFKD", char)[0]) > 0
 
 
 def _is_letter(char: str) -> bool:

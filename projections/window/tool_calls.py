@@ -4,12 +4,14 @@ ids were used before.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
 from hashlib import sha256
 
 import msgspec
 from msgspec import Struct
 
+from projections.events.content import ToolCall
 from projections.events.json_depth import nested_beyond
 from projections.events.json_limits import MAX_DEPTH
 
@@ -26,16 +28,28 @@ class GuardRun(Struct, array_like=True, frozen=True):
     count: int
 
 
-def call_hash(tool: str, arguments: str) -> bytes:
+CANONICAL_WITHIN = 1 << 16
+"""Characters of a message's arguments that are made canonical: a fold holds up its partition."""
+
+
+def named_calls(calls: Sequence[ToolCall]) -> tuple[tuple[str, str, bytes], ...]:
+    """The id, the tool and the :func:`call_hash` of each call of a message."""
+    whole = sum(len(call.arguments) for call in calls) <= CANONICAL_WITHIN
+    return tuple((c.id, c.name, call_hash(c.name, c.arguments, canonical=whole)) for c in calls)
+
+
+def call_hash(tool: str, arguments: str, *, canonical: bool = True) -> bytes:
     """The SHA-256 of a tool's name and its canonical arguments (JSON with sorted keys and no
     blanks; what is no JSON, as it is).
+
+    ``canonical``: whether the arguments are made canonical; else they count as they are.
     """
-    canonical = arguments.encode("utf-8", "surrogatepass")
-    if not nested_beyond(canonical, MAX_DEPTH):
+    written = arguments.encode("utf-8", "surrogatepass")
+    if canonical and not nested_beyond(written, MAX_DEPTH):
         # What a model wrote otherwise counts as it is.
         with suppress(msgspec.DecodeError, UnicodeError, OverflowError):
-            canonical = _canonical(msgspec.json.decode(canonical))
-    return sha256(tool.encode("utf-8", "surrogatepass") + b"\n" + canonical).digest()
+            written = _canonical(msgspec.json.decode(written))
+    return sha256(tool.encode("utf-8", "surrogatepass") + b"\n" + written).digest()
 
 
 class Used:

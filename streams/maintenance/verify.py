@@ -138,21 +138,29 @@ class _Verify:
         self.report.verified += len(keys)
 
     async def _beside(self, fold: ShadowFold, end: int, found: dict[Key, list[Difference]]) -> None:
-        """Compare the due set, the timers and the lists."""
+        """Compare the due set, the timers and the lists. What differs is looked at again: a store
+        first finds its lists and then reads them, and one that begins in between is not read.
+        """
+        wrong = await self._misplaced(fold, end)
+        if wrong:
+            again = await self._misplaced(fold, end)
+            wrong = {key: again[key] for key in wrong if key in again}
+        for key, places in wrong.items():
+            for what in places:
+                self._note(found, fold, key, what)
+
+    async def _misplaced(self, fold: ShadowFold, end: int) -> dict[Key, list[str]]:
+        """Where conversations are wrongly, or are missing, beside their windows."""
         checkpoint, index = await self._index(fold, end)
         await fold.advance(_offset(checkpoint))
-        for key, window in fold.windows.items():
-            for what in misplaced(index, window):
-                self._note(found, fold, key, what)
+        wrong = {key: misplaced(index, window) for key, window in fold.windows.items()}
         for key in set(named(index)) - fold.windows.keys():
             if fold.wanted is None or key in fold.wanted:
-                self._note(
-                    found,
-                    fold,
-                    key,
+                wrong[key] = [
                     "a list, the due set or the timers name it, and the log has no such"
-                    " conversation",
-                )
+                    " conversation"
+                ]
+        return {key: places for key, places in wrong.items() if places}
 
     async def _too_many(
         self, fold: ShadowFold, end: int, found: dict[Key, list[Difference]]

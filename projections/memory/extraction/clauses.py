@@ -26,13 +26,14 @@ _SENTENCE = re.compile(
     r"|[\n;()]+|:\)|(?<!\d)\s[-\u2013\u2014]\s(?!\d))"
 )
 _JOINT = re.compile(
-    r"(?=[,\s])(?:"
-    r",?\s+(?:and|but|so|because|though|although|while|as|since)\s+"
+    # From the first blank of several, and never part of them: the work stays in proportion.
+    r"(?=,|(?<!\s)\s)(?:"
+    r",?\s++(?:and|but|so|because|though|although|while|as|since)\s++"
     r"(?=(?:i|my|we|our|it|that|this|he|she|they|you|could|can|please|would|what|is|there|how|if)\b)"
-    r"|,?\s+and\s+(?=(?:the|a|an) (?:[\w-]+ ){1,4}(?:is|are|was|were|has) )"
-    r"|,\s+(?=(?:i|my|we|our|it|he|she|they|you|could|can|please|would|what|is|are|do|how|which"
+    r"|,?\s++and\s++(?=(?:the|a|an) (?:[\w-]+ ){1,4}(?:is|are|was|were|has) )"
+    r"|,\s++(?=(?:i|my|we|our|it|he|she|they|you|could|can|please|would|what|is|are|do|how|which"
     r"|but|so|right|isn't|don't)\b)"
-    r"|,?\s+(?:but|because|oh my|omg|so that|even though|in order to|if possible|if you"
+    r"|,?\s++(?:but|because|oh my|omg|so that|even though|in order to|if possible|if you"
     r"|thank you|thanks)\b)",
     re.IGNORECASE,
 )

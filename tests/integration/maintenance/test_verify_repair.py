@@ -15,6 +15,7 @@ import pytest
 import redis.asyncio as aredis
 
 from projections.names import Key, partition_of
+from projections.storage.records import Checkpoint, Index
 from streams.maintenance.verify import VerifyReport, verify
 from streams.recovery.snapshot_topic import KafkaSnapshots
 from streams.settings.settings import Settings
@@ -175,3 +176,21 @@ async def test_what_is_planted_is_found_from_snapshots_and_deep_and_mended_under
         await applied(runtime, sent[0])
     assert (await check(runtime, deep=True)).differences == []
     assert (await check(runtime, sample=4)).verified == 4
+
+
+async def test_a_list_that_begins_while_lists_are_sought_is_no_difference(
+    runtime: Runtime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read, looked = runtime.store.index, set[int]()
+
+    async def begins_meanwhile(generation: int, partition: int) -> tuple[Checkpoint | None, Index]:
+        checkpoint, index = await read(generation, partition)
+        if partition not in looked:
+            looked.add(partition)
+            index.lists.pop("recent:acme", None)
+        return checkpoint, index
+
+    monkeypatch.setattr(runtime.store, "index", begins_meanwhile)
+    report = await check(runtime)
+    assert report.differences == []
+    assert len(looked) == runtime.log.partitions

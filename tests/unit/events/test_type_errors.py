@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -48,6 +49,9 @@ class Document(msgspec.Struct, forbid_unknown_fields=True):
             "field parts[0].colour: expected one of green, red or null, got a whole number",
         ),
         ({"polcy": 1}, "field polcy: unknown to the body (it has count, parts, policy, share,"),
+        ({" - at `$.verbs[0]": 1}, "field ' - at `$.verbs[0]': unknown to the body (it has count,"),
+        ({"x` - at `$.y`": 1}, "field 'x` - at `$.y`': unknown to the body (it has count, "),
+        ({"policy": " - at `$.verbs[0]`"}, "field policy: ' - at `$.verbs[0]`' is not one of "),
         ({"tags": {"a": "b"}}, "field tags[...]: expected a whole number, got text"),
         ({"share": True}, "field share: expected a number, got true or false"),
         ({"title": 1}, "field title: expected text, a list or null, got a whole number"),
@@ -66,3 +70,14 @@ def test_a_parameters_text_is_repeated() -> None:
         msgspec.convert("x", int, strict=False)
     said = explain(caught.value, int, "query parameter limit", given="x")
     assert said == "query parameter limit: expected a whole number, got 'x'"
+
+
+@pytest.mark.parametrize("text", [" - at `$[", "[", " - at `$", "`", "a.", "[0]"])
+def test_a_long_key_or_value_is_named_in_time(text: str) -> None:
+    long = " - at `$" + text * 100_000
+    for value in ({long: 1}, {"policy": long}, {"tags": {long: "b"}}):
+        with pytest.raises(msgspec.ValidationError) as caught:
+            msgspec.convert(value, Document)
+        begun = time.thread_time()
+        explain(caught.value, Document, "the body")
+        assert time.thread_time() - begun < 0.1

@@ -5,9 +5,12 @@ refuse the whole request.
 from __future__ import annotations
 
 import json
+import time
+import tracemalloc
 from base64 import b64encode
 from typing import Any
 
+import msgspec
 import pytest
 
 from projections.formats.anthropic import EMPTY, Source, anthropic_document, to_anthropic
@@ -35,6 +38,7 @@ def user(*parts: dict[str, Any]) -> list[dict[str, Any]]:
         "data:image/svg+xml;base64,AAAA",
         "data:text/plain,hi",
         "ftp://a/b.png",
+        f"data:image/png;{'a=;' * 400}base64,AAAA",
     ],
 )
 def test_an_image_that_the_provider_does_not_take_is_a_word(url: str) -> None:
@@ -166,15 +170,78 @@ def test_a_message_of_thoughts_alone_after_an_answer_adds_nothing_to_it() -> Non
 @pytest.mark.parametrize("level", ["[]", ['{"a":', "}"]])
 def test_arguments_nested_too_deep_stay_text(depth: int, level: str | list[str]) -> None:
     text = level[0] * depth + "1" + level[1] * depth
-    call = {"id": "a", "type": "function", "function": {"name": "f", "arguments": text}}
+    assert input_of(text) == {"arguments": text}
+
+
+def input_of(arguments: str) -> Any:
+    """What a call's arguments become, as JSON that a request holds."""
+    call = {"id": "a", "type": "function", "function": {"name": "f", "arguments": arguments}}
+    _, messages = to_anthropic(
+        [
+            {"role": "user", "content": "q"},
+            {"role": "assistant", "content": None, "tool_calls": [call]},
+            {"role": "tool", "tool_call_id": "a", "content": "x"},
+        ]
+    )
+    messages = json.loads(msgspec.json.encode(messages))
+    assert problems(None, messages) == []
+    return messages[1]["content"][0]["input"]
+
+
+@pytest.mark.parametrize("count", [3, 20_000])
+def test_arguments_of_many_values_say_what_those_of_few_say(count: int) -> None:
+    numbers = list(range(count))
+    for given, shown in (
+        ({"a": numbers}, {"a": numbers}),
+        (numbers, {"arguments": numbers}),
+    ):
+        assert input_of(f" {json.dumps(given)} ") == shown
+    for odd in (
+        f"{numbers} x",
+        f'{{"a": 1e999, "b": {numbers}}}',
+        f'{{"a": -1.5E+999, "b": {numbers}}}',
+        f'{{"a": {"9" * 400}.0, "b": {numbers}}}',
+    ):
+        assert input_of(odd) == {"arguments": odd}
+    apart = {"id": "4e123", "of": numbers, "at": 1e-300}
+    assert input_of(json.dumps(apart)) == apart
+
+
+def test_megabytes_of_values_stay_text_and_megabytes_of_text_do_not() -> None:
+    code = {"path": "a.py", "content": 'f("[{,}]")\n' * 200_000}
+    assert input_of(json.dumps(code)) == code
+    values = json.dumps(list(range(100_000)))
+    assert input_of(values) == {"arguments": values}
+
+
+@pytest.mark.parametrize("value", ["[ ]", '{"a":1}', "1e1", '"[a"', '"\\"["'])
+def test_arguments_of_megabytes_take_little_time_and_memory(value: str) -> None:
+    arguments = '{"a": [' + ", ".join([value] * (6_000_000 // len(value))) + "]}"
     rendered = [
         {"role": "user", "content": "q"},
-        {"role": "assistant", "content": None, "tool_calls": [call]},
-        {"role": "tool", "tool_call_id": "a", "content": "x"},
+        {
+            "role": "assistant",
+            "content": None,
+            "tool_calls": [{"id": "a", "function": {"name": "f", "arguments": arguments}}],
+        },
     ]
-    _, messages = to_anthropic(rendered)
-    assert messages[1]["content"][0]["input"] == {"arguments": text}
-    assert problems(None, messages) == []
+    begun = time.thread_time()
+    to_anthropic(rendered)
+    assert time.thread_time() - begun < 0.1
+    tracemalloc.start()
+    to_anthropic(rendered)
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert most < 4 * len(arguments)
+
+
+def test_a_data_url_of_many_parameters_takes_no_memory() -> None:
+    url = f"data:image/png;{'a=;' * 2_000_000}base64,AAAA"
+    tracemalloc.start()
+    assert image_block(url) is None
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert most < len(url)
 
 
 def test_system_text_that_says_nothing_is_none() -> None:

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import sqlite3
+import sys
+import time
+import unicodedata
 
 import pytest
 
+from projections.memory.identity import normalize
 from projections.memory.words import date_words, stem, stems_of, words_of
 
 WORDS = (
@@ -62,3 +66,29 @@ def test_a_long_text_has_the_words_of_its_parts(blank: str) -> None:
 
 def test_a_day_is_found_by_its_year_month_and_day() -> None:
     assert date_words("2024-06-03T10:00:00Z") == "2024 june 3"
+
+
+@pytest.mark.parametrize(
+    "marks", ["\u0315\u0327", "\u0f73", "\uff9e\u0315", "\u0315" * 99 + "\u0327" * 99]
+)
+def test_the_words_of_a_letter_with_thousands_of_marks_are_found_in_time(marks: str) -> None:
+    text = ("a" + marks * 100_000)[:100_000]
+    begun = time.thread_time()
+    assert words_of(text)[0].startswith("a")
+    assert normalize(text).startswith("a")
+    assert time.thread_time() - begun < 1
+
+
+def test_thirty_marks_of_a_letter_count_and_more_do_not() -> None:
+    most = "a" + "\u0301\u0327" * 15
+    assert normalize(most + "\u0301" * 9) == normalize(most) != normalize(most[:-1])
+
+
+def test_all_marks_of_unicode_are_bounded() -> None:
+    unbounded = [
+        hex(code)
+        for code in range(sys.maxunicode + 1)
+        if unicodedata.combining(unicodedata.normalize("NFKD", chr(code))[0])
+        and len(normalize("a" + chr(code) * 400)) > 200
+    ]
+    assert unbounded == []

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import time
 from hashlib import sha256
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from projections.window.tool_calls import Used, call_hash
+from projections.events.content import ToolCall
+from projections.window.tool_calls import Used, call_hash, named_calls
 
 
 @pytest.mark.parametrize(
@@ -53,6 +55,25 @@ def test_what_cannot_be_made_canonical_counts_as_it_is_written(arguments: str) -
         == call_hash("look", arguments)
         != call_hash("look", arguments + " x")
     )
+
+
+def test_arguments_of_a_message_that_are_long_together_count_as_they_are_written() -> None:
+    one, other = '{"a":1,"b":2}', '{"b":2,"a":1}'
+    long = "x" * 65_500
+    for more, same in ((long, True), (long + "x" * 40, False)):
+        [(_, _, first), _] = named_calls([ToolCall("c1", "look", one), ToolCall("c2", "f", more)])
+        [(_, _, again), _] = named_calls([ToolCall("c1", "look", other), ToolCall("c2", "f", more)])
+        assert (first == again) == same
+        assert named_calls([ToolCall("c3", "f", more)])[0][2] == call_hash("f", more)
+
+
+@pytest.mark.parametrize("count", [1, 100])
+def test_megabytes_of_arguments_are_hashed_in_time(count: int) -> None:
+    arguments = "[" + ", ".join(["[ ]"] * (1_200_000 // count)) + "]"
+    calls = [ToolCall(f"c{i}", "look", arguments) for i in range(count)]
+    begun = time.thread_time()
+    named_calls(calls)
+    assert time.thread_time() - begun < 0.1
 
 
 @given(st.lists(st.text(max_size=8), max_size=30))

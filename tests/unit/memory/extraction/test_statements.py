@@ -8,6 +8,7 @@ import pytest
 
 from projections.events.memories import MemoryTags
 from projections.memory.extraction.candidate import Candidate
+from projections.memory.extraction.clauses import clauses
 from projections.memory.extraction.extractor import extract
 from projections.memory.extraction.statements import entities_of
 from tests.support.taught import said
@@ -162,3 +163,20 @@ def test_entities_of_a_long_number_are_sought_in_linear_time() -> None:
     begun = time.thread_time()
     assert entities_of("1" * 16_384) == ()
     assert time.thread_time() - begun < 0.1
+
+
+@pytest.mark.parametrize(
+    "text", ["i like" + " " * 900 + "tea. ", " ,", "i like tea, ", "and the a "]
+)
+def test_clauses_of_a_message_of_blanks_are_found_in_time(text: str) -> None:
+    message = (text * 20_000)[:19_900]
+    begun = time.thread_time()
+    list(clauses(message))
+    assert time.thread_time() - begun < 0.3
+
+
+def test_a_statement_may_have_many_blanks_before_a_joint() -> None:
+    assert list(clauses("i like tea   ,   but   my   wife likes mate")) == [
+        "i like tea",
+        "my   wife likes mate",
+    ]
