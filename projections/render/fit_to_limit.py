@@ -25,7 +25,7 @@ from projections.policy.thresholds import STUB_TOKENS
 from projections.reducers.reduction import newest, unread
 from projections.reducers.variants import Variants
 from projections.render.parts import Parts, tokens_of
-from projections.window.entry import LEFT_OUT, Entry
+from projections.window.entry import LEFT_OUT, Entry, hides
 from projections.window.groups import Group
 from projections.window.trace_steps import Step
 
@@ -91,7 +91,8 @@ def _leave_out_groups(parts: Parts, limit: int, *, pinned: bool = False) -> None
             kept.append(group)
             continue
         tokens -= tokens_of(group) - (0 if parts.stub else STUB_TOKENS)
-        parts.omit(group, group.messages())
+        shown = (group.head, *(group.results.get(i) for i in group.shown_calls()))
+        parts.omit(entry for entry in shown if entry and not hides(entry.variant))
         # The last message says where its results stand.
         stale = stale or id(group) in fresh
     parts.groups = kept

@@ -4,6 +4,7 @@ shortened.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from hashlib import sha256
 
@@ -12,7 +13,7 @@ from projections.render.awaits import closing_message
 from projections.render.read_header import omitted_line, summary_body
 from projections.window.bodies import text_only
 from projections.window.conversation_state import PinnedResult
-from projections.window.entry import Kind, Omitted
+from projections.window.entry import Entry, Kind, Omitted
 from projections.window.groups import ANSWER_TOKENS, Group, answer_of, group_tail
 from projections.window.trace_steps import Step
 from projections.window.window import Window
@@ -68,11 +69,11 @@ class Parts:
         """Have the last message say what the groups that are left do not show."""
         self.closing = closing_message(self.window, self.groups)
 
-    def omit(self, group: Group, messages: int) -> None:
-        """Tell of a group in the stub."""
-        offsets = [entry.offset for entry in group.entries]
-        more = Omitted(messages, min(offsets), max(offsets))
-        self.stub = more if self.stub is None else self.stub.and_(more)
+    def omit(self, entries: Iterable[Entry]) -> None:
+        """Name in the stub entries that are not shown any more."""
+        for entry in entries:
+            more = Omitted(entry.count, entry.start, entry.offset)
+            self.stub = more if self.stub is None else self.stub.and_(more)
 
     @property
     def fixed_tokens(self) -> int:

@@ -7,15 +7,16 @@ positions. Where the whole is too long still, ``projections.render.fit_to_limit`
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import partial
 
 from projections.policy.policy import Policy
-from projections.policy.profiles import Shortening
 from projections.reducers.reduction import Reduction
 from projections.reducers.variants import Variants
 from projections.render.fit_to_limit import fit_to_limit
 from projections.render.parts import Parts, Render, parts_of
 from projections.render.trace import steps_of
+from projections.window.entry import Entry, hides
 from projections.window.groups import ANSWER_TOKENS, group_tail
 from projections.window.trace_steps import Step
 from projections.window.window import Window
@@ -81,18 +82,21 @@ def _reduce(parts: Parts, policy: Policy, trace: list[Step]) -> None:
         window.state.waiting(),
         exact=True,
     )
-    steps = [("trim_tool_results", True, run.trim)] if policy.trim_tool_results else []
-    for reducer in policy.reducers:
-        name = str(type(reducer).__struct_config__.tag)
-        steps.append((name, isinstance(reducer, Shortening), partial(run.run, reducer)))
-    for name, shortens, apply in steps:
+    steps = [("trim_tool_results", run.trim)] if policy.trim_tool_results else []
+    steps += [
+        (str(type(reducer).__struct_config__.tag), partial(run.run, reducer))
+        for reducer in policy.reducers
+    ]
+    for name, apply in steps:
         messages, tokens = parts.messages, parts.tokens
-        shown = [(group, group.messages()) for group in parts.groups]
+        shown = [entry for entry in _entries(parts) if not hides(entry.variant)]
         apply()
-        for group, count in shown:
-            if not group.messages() and not shortens:
-                parts.omit(group, count)
+        parts.omit(entry for entry in shown if hides(entry.variant))
         parts.groups[:] = [group for group in parts.groups if group.messages()]
         parts.close()
         if (parts.messages, parts.tokens) != (messages, tokens):
             trace.append(Step(name, messages, parts.messages, tokens, parts.tokens))
+
+
+def _entries(parts: Parts) -> Iterator[Entry]:
+    return (entry for group in parts.groups for entry in group.entries)

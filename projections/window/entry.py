@@ -185,6 +185,14 @@ def omits(variant: str) -> bool:
     return variant in _OMITTING
 
 
+@lru_cache(1024)
+def hides(variant: str) -> bool:
+    """Whether a variant hides some of a message for its age: all of it, or all but the calls of its
+    pinned results.
+    """
+    return omits(variant) or (variant.startswith("pair:") and omits(f"out:{reducer_of(variant)}"))
+
+
 def shown_calls(variants: tuple[Variant, ...], count: int) -> list[int]:
     """Which of a message's ``count`` calls it still has after these variants, by index."""
     if variants:

@@ -16,7 +16,7 @@ from projections.window.entry import (
     Entry,
     Kind,
     Omitted,
-    omits,
+    hides,
     reducer_of,
     shown_calls,
 )
@@ -109,7 +109,7 @@ class TailStatistics(LogProgress):
                 gain = self.gains.setdefault(LEFT_OUT, [0, 0])
                 gain[0] += entry.count
                 gain[1] += entry.tokens
-            if entry.tokens or omits(entry.variant):
+            if entry.tokens or hides(entry.variant):
                 self._omit(entry)
             self._joins = self._joins and not entry.tokens
             self.flat = self.flat and self._joins
@@ -142,17 +142,14 @@ class TailStatistics(LogProgress):
             before = tokens
         if entry.kind == Kind.HELD:
             return
+        if hides(variant):
+            self._omit(entry)
         if out:
             self._hidden += 1
-            if omits(variant):
-                self._omit(entry)
             if variant == _LEFT_OUT:
                 self.left_out += 1
                 self.held_tokens += entry.full
                 self._joins = self.flat = False
-        elif variant.startswith("pair:") and omits(f"out:{name}"):
-            # Its pinned results stay; its text, or other calls of it, do not.
-            self._omit(entry)
 
     def _count_again(self, entry: Entry, tokens: int, size: int, since: int) -> None:
         """Count an entry again whose variants from number ``since`` on are new."""

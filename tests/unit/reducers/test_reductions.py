@@ -12,7 +12,7 @@ import pytest
 
 from projections.events import types as events
 from projections.policy.thresholds import STUB_TOKENS
-from projections.window.entry import Kind
+from projections.window.entry import Kind, Omitted
 from tests.support.stories import Story
 
 TEXT = "0123456789" * 120
@@ -167,6 +167,44 @@ def test_exact_cuts_show_the_last_messages_on_every_render_and_store_everything(
         18,
         5,
     )
+
+
+@pytest.mark.parametrize("cuts", ["stable", "exact"])
+@pytest.mark.parametrize(
+    ("reducer", "asked"),
+    [
+        ({"name": "keep_last_n_messages", "n": 2}, True),
+        ({"name": "keep_last_n_messages", "n": 2}, False),
+        ({"name": "keep_last_n_turns", "n": 1}, True),
+    ],
+)
+def test_the_line_names_what_is_hidden_of_a_call_whose_other_result_is_pinned(
+    reducer: dict[str, Any], asked: bool, cuts: str
+) -> None:
+    story = Story({**ROOMY, "low_water": 1.0, "cuts": cuts, "reducers": [reducer]})
+    if asked:
+        story.user()
+    hidden = [story.call("a", "b", text="I look both up"), story.result("a", "plain")]
+    story.result("b", "in sight", pinned=True)
+    if asked:
+        hidden = [0, *hidden, story.assistant("done")]
+    story.user("and now?")
+    story.assistant("this")
+    shown = json.dumps(story.messages())
+    assert "in sight" in shown and "plain" not in shown and "both" not in shown
+    assert story.render().omitted == Omitted(len(hidden), hidden[0], hidden[-1])
+
+
+@pytest.mark.parametrize("limit", [None, 120])
+def test_the_line_counts_no_stand_in_of_a_call_without_a_result(limit: int | None) -> None:
+    reducer = {"name": "keep_last_n_messages", "n": 2}
+    policy = {**ROOMY, "cuts": "exact", "reducers": [] if limit else [reducer]}
+    story = Story({**policy, "compaction": False})
+    story.call("a", "b", text="I look both up " * 9, tokens=80)
+    story.result("a", "plain", tokens=40)
+    story.user("and now?", 30)
+    story.assistant("this", 30)
+    assert story.render(limit).omitted == Omitted(2, 0, 1)
 
 
 @pytest.mark.parametrize("low_water", [0.25, 0.5, 1.0])
