@@ -87,13 +87,15 @@ class Past(NamedTuple):
     """What a fold holds of the past.
 
     ``reach`` is the last offset that its summary covers. ``events`` counts its different events,
-    refused ones included. ``pinned`` has the bytes of each pinned message that are left once its
-    tail's have left that, by its offset: infinity if none are cut. Of these ``results`` are tool
-    results. Its first event is at ``first``, or earlier if ``older``.
+    refused ones included. ``lane`` has the bytes of each message that its pinned lane holds, by its
+    offset: infinity if none are cut; ``pinned`` has those that are left once its tail's have come
+    to the lane. Of both ``results`` are tool results. Its first event is at ``first``, or earlier
+    if ``older``.
     """
 
     reach: int
     events: int
+    lane: Mapping[int, float]
     pinned: Mapping[int, float]
     results: frozenset[int]
     first: int = NEVER
@@ -103,12 +105,13 @@ class Past(NamedTuple):
 def past_of(window: Window) -> Past:
     """What a window holds of the past."""
     state = window.when_tail_left()
-    ids, pinned = window.recent_ids, pinned_of(state)
+    ids, lane, pinned = window.recent_ids, pinned_of(window.state), pinned_of(state)
     older = ids.added > len(ids)
     first = NEVER if ids.first is None else ids.first
     if older:
-        first = min([first - 1, *pinned])
-    return Past(window.covered_to, window.meta.events, pinned, results_of(state), first, older)
+        first = min([first - 1, *lane, *pinned])
+    results = results_of(window.state) | results_of(state)
+    return Past(window.covered_to, window.meta.events, lane, pinned, results, first, older)
 
 
 def pinned_of(state: ConversationState) -> dict[int, float]:
@@ -165,13 +168,17 @@ def lost_beginning(begin: int) -> str:
 
 
 def why_unpinned(before: Past, after: Window) -> str | None:
-    """Why a fold of as many events pins less; None where it does not.
+    """Why a fold of as many events pins less, now or once what is in the tails has left them; None
+    where it does not.
 
     The lane's limit takes results, the oldest first, and texts: those in the tail once they leave
     it. A result is not pinned either where its call is not shown any more when it comes.
     """
     state = after.when_tail_left()
-    lost = _unpinned(pinned_of(state), before.pinned)
+    lost = {
+        *_unpinned(pinned_of(after.state) | _pinned_in_tail(after), before.lane),
+        *_unpinned(pinned_of(state), before.pinned),
+    }
     if not lost:
         return None
     if any(offset not in before.results or _lost_pin(state, offset) for offset in lost):
@@ -180,6 +187,16 @@ def why_unpinned(before: Past, after: Window) -> str | None:
         f"the call of its pinned result at {after.position_of(min(lost))} had left the new window"
         " before the result came"
     )
+
+
+def _pinned_in_tail(window: Window) -> dict[int, float]:
+    """The pinned results that a window shows because its tail still has them."""
+    calls = {entry.offset for entry in window.tail if entry.calls and not entry.out}
+    return {
+        entry.offset: inf
+        for entry in window.tail
+        if entry.pinned and not entry.out and entry.link and entry.link[0] in calls
+    }
 
 
 def _lost_pin(state: ConversationState, offset: int) -> bool:

@@ -115,6 +115,7 @@ async def find_losses(
             stands = (
                 not now.restoring
                 and now.past.reach >= then.reach
+                and now.past.lane.keys() >= then.lane.keys()
                 and now.past.pinned.keys() >= then.pinned.keys()
             )
             # Where more came meanwhile it is judged twice: the summary may be another one by now,
@@ -205,8 +206,8 @@ async def _suspect(
         cut = folded is not None and _may_be_cut(live, other, key, *folded)
         if HEAD in old:
             mine, base = decode_head(old[HEAD]), decode_base(old[BASE])
-            pinned, results = pinned_of(base.state), results_of(base.state)
-            past = Past(_reach(base), mine.events, pinned, results)
+            lane, results = pinned_of(base.state), results_of(base.state)
+            past = Past(_reach(base), mine.events, lane, {}, results)
             alike = begin <= 0 or mine.quarantine is None
             if mine.erased or (folded is not None and not cut and alike and _holds(*folded, past)):
                 return None
@@ -227,7 +228,7 @@ def _holds(head: Head, base: Base, past: Past) -> bool:
     return (
         past.reach <= _reach(base)
         and past.events <= head.events
-        and covers(pinned_of(base.state), past.pinned)
+        and covers(pinned_of(base.state), past.lane)
     )
 
 

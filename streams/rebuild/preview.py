@@ -333,7 +333,7 @@ def _loss(key: Key, before: _Side, after: _Side, why: str) -> dict[str, str]:
     window, summary = before.window, after.window.meta.summary
     past = past_of(window)
     if why == why_unpinned(past, after.window):
-        last = max(past.pinned)
+        last = max({*past.lane, *past.pinned})
         return {
             "conversation": str(key),
             "after": "the beginning",

@@ -16,6 +16,7 @@ from projections.fold.replay import Logged, replay
 from projections.names import Key
 from projections.policy.policy import Rules
 from projections.render.differences import GONE, LANE_CUT, past_of, why_lost
+from projections.render.render import render_openai
 from projections.storage.records import NOTHING, Checkpoint, stub_write, write_of
 from projections.storage.stubs import Stub, stub_of
 from projections.window.meta import Quarantine
@@ -264,6 +265,33 @@ async def test_a_pinned_result_is_lost_while_it_is_in_the_tail_if_the_lane_has_n
     assert talk.window.state.pins
     store = await stored(talk.window, under(NARROW, talk.log))
     assert (await losses(store, talk.rules, Rules(NARROW)))[0] == {KEY: LANE_CUT}
+
+
+@pytest.mark.parametrize("lane", [100, 130, 400])
+async def test_a_pinned_result_that_is_in_sight_is_lost_though_the_live_lane_would_cut_it_later(
+    lane: int,
+) -> None:
+    policy = {**ROOMY, "pinned_max_tokens": 160}
+    talk = Talk(policy)
+    talk.call("a")
+    talk.say("tool.result", tool_call_id="a", content="first " * 100, pinned=True)
+    while talk.window.meta.due is None:
+        talk.chat(1)
+    await talk.summarise()
+    talk.call("b")
+    talk.say("tool.result", tool_call_id="b", content="second " * 40, pinned=True)
+    talk.chat(1)
+    [first] = talk.window.state.pins
+    assert "second second" in talk.text() and first.tokens < 130
+    other = {**policy, "pinned_max_tokens": lane}
+    after = under(other, talk.log)
+    kept = "first first" in render_openai(after).messages.decode()
+    assert kept == (lane > first.tokens)
+    store = await stored(talk.window, after)
+    found = {} if kept else {KEY: LANE_CUT}
+    assert (await losses(store, talk.rules, Rules(other)))[0] == found
+    document, _ = await report(talk, Rules(other))
+    assert [one["because"] for one in document["losses"]] == list(found.values())
 
 
 async def test_a_tenant_whose_policy_is_unusable_on_one_side_is_compared() -> None:
