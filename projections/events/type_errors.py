@@ -10,14 +10,10 @@ from typing import Any
 
 from msgspec import inspect
 
+from projections.events.error_places import place_in
 from projections.names import one_line
 
-_PLACE = re.compile(r" - at (`key` in )?`\$\.?([\w.-]*(?:\[(?:\d+|\.\.\.)\][\w.-]*)*)`\Z")
 _STEP = re.compile(r"\[[^\]]*\]|[^.\[]+")
-_PLACE_WITHIN = 500
-"""Characters at the end of msgspec's sentence that may name the place. It has names of our fields
-and numbers alone; before it stands what a caller wrote, of any length.
-"""
 _EXPECTED = re.compile(r"Expected `([^`]+)`(.*?)(?:, got `([^`]+)`)?", re.DOTALL)
 _VALUE = re.compile(r"Invalid (?:enum )?value (.+)", re.DOTALL)
 _MISSING = re.compile(r"Object missing required field `([^`]+)`")
@@ -58,7 +54,7 @@ def place_and_reason(
 ) -> tuple[str, str]:
     """Where a value is wrong, like ``calls[0].id`` (empty: all of it), and why."""
     text = str(error)
-    match = _PLACE.search(text, max(0, len(text) - _PLACE_WITHIN))
+    match = place_in(text)
     if text.startswith(_UNKNOWN_BEGIN) and match and not _UNKNOWN.fullmatch(text, 0, match.start()):
         match = None  # a caller's key that ends like a place
     place = match[2] if match else ""

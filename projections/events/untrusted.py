@@ -11,6 +11,7 @@ from typing import Any, TypeAlias, TypeVar, overload
 
 import msgspec
 
+from projections.events.error_places import place_in
 from projections.events.json_depth import nested_beyond
 
 MAX_NESTING = 128
@@ -19,7 +20,7 @@ DECODE_ERRORS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 """What msgspec's decoders raise; orjson's and the standard library's raise nothing else that is no
 ``ValueError``.
 """
-_QUOTED = re.compile(r" value ['\"].*['\"](?= - at `\$|$)", re.DOTALL)
+_QUOTED = re.compile(r" value (?=['\"])")
 T = TypeVar("T")
 Decode: TypeAlias = Callable[[bytes | msgspec.Raw | None], T]
 
@@ -84,4 +85,9 @@ def without_text(error: Exception) -> str:
     """
     if isinstance(error, UnicodeDecodeError):
         return f"it is not UTF-8 ({error.reason})"
-    return _QUOTED.sub(" value", str(error))
+    text = str(error)
+    quoted, place = _QUOTED.search(text), place_in(text)
+    end = place.start() if place else len(text)
+    if quoted is None or text[end - 1] not in "'\"":
+        return text
+    return f"{text[: quoted.start()]} value{text[end:]}"
