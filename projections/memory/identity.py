@@ -65,7 +65,9 @@ def letters_of(text: str) -> str:
 
 def _folded(text: str) -> str:
     bounded = _too_many_marks().sub(r"\1", text)
-    return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", bounded).casefold())
+    folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", bounded).casefold())
+    # One sign may stand for 18 letters (U+FDFA), and no text is made of such signs.
+    return folded[: 2 * len(text) + 100]
 
 
 @lru_cache(maxsize=1)

@@ -92,3 +92,9 @@ def test_all_marks_of_unicode_are_bounded() -> None:
         and len(normalize("a" + chr(code) * 400)) > 200
     ]
     assert unbounded == []
+
+
+def test_a_text_of_signs_that_stand_for_many_letters_has_no_more_words_than_letters() -> None:
+    assert words_of("\ufdfa")[0].startswith("صل") and len("".join(words_of("\ufdfa"))) > 14
+    assert len(words_of("\ufdfa" * 8_000)) < 16_000
+    assert len(normalize("\ufdfa" * 8_000)) < 20_000
