@@ -65,9 +65,9 @@ def letters_of(text: str) -> str:
 
 def _folded(text: str) -> str:
     bounded = _too_many_marks().sub(r"\1", text)
-    folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", bounded).casefold())
     # One sign may stand for 18 letters (U+FDFA), and no text is made of such signs.
-    return folded[: 2 * len(text) + 100]
+    plain = unicodedata.normalize("NFKC", bounded)[: 2 * len(text) + 100]
+    return unicodedata.normalize("NFKC", plain.casefold())
 
 
 @lru_cache(maxsize=1)
