@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence, Set
 from functools import partial
 from typing import Any
 from weakref import WeakValueDictionary
@@ -21,7 +21,6 @@ from projections.events.times import present
 from projections.events.types import MemorySavedEvent
 from projections.events.validation import Record, make_record
 from projections.fold.apply import id_hash_of
-from projections.fold.replay import Logged
 from projections.memory.extraction.candidate import Candidate
 from projections.memory.extraction.memory_events import (
     Taught,
@@ -237,29 +236,27 @@ class Encoder:
             answered = await self._answered(window, request.request_id)
             if answered:
                 return answered
-        before: Sequence[Logged] = ()
         if request.reason == "summary":
             at = Position(request.partition, request.at)
-            before, span = await span_of_summary(self._log, key, at)
+            events, span = await span_of_summary(self._log, key, at)
         else:
             whole = request.reason == "session"
-            span = await span_of_session(self._log, window, request.at, summarised=whole)
-        first, events = span[0][0] if span else 0, [*before, *span]
-        if span and self._extraction.has(request.summarizer):
-            whose = Whose(window.state.user, window.state.channel, key.conversation)
-            found, asked.answered = await self._extraction.by_model(
-                request.summarizer,
-                key,
-                whose,
-                request.partition,
-                events,
-                asked.allowed,
-                gists=request.gists,
-            )
-        else:
+            events = await span_of_session(self._log, window, request.at, summarised=whole)
+            span = {offset for offset, _ in events}
+        if not span or not self._extraction.has(request.summarizer):
             found = await self._extraction.by_rules(key.tenant, events, gists=request.gists)
-            return [one for one in found if one.offsets[-1] >= first][-MOST_LEARNT:]
-        return [one for one in found if one.offsets[-1] >= first]
+            return _within(span, found)[-MOST_LEARNT:]
+        whose = Whose(window.state.user, window.state.channel, key.conversation)
+        found, asked.answered = await self._extraction.by_model(
+            request.summarizer,
+            key,
+            whose,
+            request.partition,
+            events,
+            asked.allowed,
+            gists=request.gists,
+        )
+        return _within(span, found)
 
     async def _answered(self, window: Window, asked: str) -> list[Candidate]:
         """What the window took of a model's answer to a request. What follows from it may not be
@@ -371,6 +368,11 @@ class Encoder:
         except (InvalidEvent, EventTooLarge) as error:
             logger.warning("a statement is not learnt: %s", error, extra=about(key))
             return None
+
+
+def _within(span: Set[int], found: Sequence[Candidate]) -> list[Candidate]:
+    """What follows from events of a span, not from what came with it alone."""
+    return [one for one in found if not span.isdisjoint(one.offsets)]
 
 
 def _taught(window: Window) -> Taught:

@@ -29,11 +29,14 @@ CONTEXT = 32
 """Events before a summary's span that are read with it, for a call whose failure stands there."""
 
 
-async def span_of_summary(log: Log, key: Key, at: Position) -> tuple[list[Logged], list[Logged]]:
-    """What the summary at a position covers, and the last events before that."""
+async def span_of_summary(log: Log, key: Key, at: Position) -> tuple[list[Logged], set[int]]:
+    """What the summary at a position covers, together with the last events that the one before
+    covers, in the log's order; and the offsets of the former. They need not be the last ones: the
+    one before may have gone around some of them.
+    """
     event = await summary_at(log, key, at)
     if event is None:
-        return [], []
+        return [], set()
     before: list[Logged] = []
     if event.data.previous_position is not None:
         previous = await summary_at(log, key, parse_position(event.data.previous_position))
@@ -41,7 +44,9 @@ async def span_of_summary(log: Log, key: Key, at: Position) -> tuple[list[Logged
             offsets = (await standing_offsets(log, key, at.partition, previous))[-CONTEXT:]
             before = await _latest(log, key, at.partition, offsets)
     offsets = (await standing_offsets(log, key, at.partition, event))[-MAX_EVENTS:]
-    return before, await _latest(log, key, at.partition, offsets)
+    span = await _latest(log, key, at.partition, offsets)
+    events = sorted([*before, *span], key=lambda one: one[0])
+    return events, {offset for offset, _ in span}
 
 
 async def _latest(log: Log, key: Key, partition: int, offsets: Sequence[int]) -> list[Logged]:

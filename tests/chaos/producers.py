@@ -34,7 +34,7 @@ WORDS = [
 ]
 BUSY = 4
 """Conversations of each tenant that get most of what is appended."""
-LONG, SELDOM = 60.0, 10.0
+LONG, SELDOM = 30.0, 30.0
 """Seconds after which so many times less is appended: an operator's command may take minutes on a
 slow machine, and the oracle's time grows with the square of what a conversation holds.
 """

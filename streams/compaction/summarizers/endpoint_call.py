@@ -90,8 +90,10 @@ class ModelEndpoint(Generic[Options]):
         ``seconds``.
 
         Raises:
-            AttemptFailed: one of its kinds, by cause.
+            AttemptFailed: one of its kinds, by cause. It is not called where the time is up.
         """
+        if seconds <= 0:  # this process was too busy to begin: that is not the endpoint's fault
+            raise CallNotAllowed(f"{self.title} was not called: no time is left")
         body = {**self.options.extra, "model": self.options.model, **members}
         headers = {"Content-Type": "application/json", "Accept": "application/json"}
         if self._key:

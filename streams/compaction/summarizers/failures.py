@@ -32,7 +32,7 @@ class AttemptFailed(ThreadfoldError):
 
 class CallNotAllowed(AttemptFailed):
     """The endpoint was not called: its limits are used up, or it asked for a pause, for longer than
-    the work may wait.
+    the work may wait; or no time is left.
     """
 
     kind = "limited"

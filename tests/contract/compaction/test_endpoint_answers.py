@@ -15,7 +15,10 @@ from projections.events.validation import make_record
 from projections.policy.policy import Rules
 from streams.compaction.compactor import Compactor
 from streams.compaction.requests import request_for
+from streams.compaction.summarizers.endpoint_call import HttpSession, ModelEndpoint
+from streams.compaction.summarizers.failures import CallNotAllowed
 from streams.compaction.summarizers.lines import read_summary
+from streams.settings.endpoints import EndpointSettings
 from streams.settings.settings import Settings
 from tests.support.compaction import KEY, fold
 from tests.support.endpoint_talk import (
@@ -62,6 +65,18 @@ async def test_without_usage_the_cost_is_counted_here_and_without_prices_there_i
     sent = sum(count(message["content"]) for message in server.calls[0]["messages"])
     assert counted.cost == pytest.approx((sent + 4 * count(GOOD)) / 1e6)
     assert free.cost is None and free.summarizer == "cheap"
+
+
+async def test_an_endpoint_is_not_called_when_no_time_is_left_and_is_not_to_blame() -> None:
+    async with model_server(says(GOOD)) as server:
+        http = HttpSession()
+        options = EndpointSettings(base_url=server.url, model="small-1")
+        endpoint = ModelEndpoint("cheap", options, "", http.get)
+        for seconds in (0.0, -0.3):
+            with pytest.raises(CallNotAllowed, match="was not called: no time is left"):
+                await endpoint.post({"messages": []}, seconds)
+        await http.close()
+    assert server.calls == []
 
 
 async def test_an_answer_with_few_of_the_facts_is_kept_and_paid_once() -> None:

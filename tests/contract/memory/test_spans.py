@@ -13,6 +13,8 @@ from streams.compaction.requests import request_for
 from streams.memory import spans
 from tests.support.compaction import SMALL
 from tests.support.learning import KEY, SETTINGS, Learning, closed, opened, user
+from tests.support.model_learning import BOAT, learning, teaches
+from tests.support.model_server import fails
 
 T = TypeVar("T")
 FILLER = [user("the weather of this week and the garden " * 4) for _ in range(8)]
@@ -56,6 +58,40 @@ async def test_what_a_rollback_of_a_rollback_brought_back_within_the_span_is_lea
     await summarise(world)
     await world.learn()
     assert world.texts() == ["The user lives in Oslo."]
+
+
+ANSWERS = [{**flat, "role": "assistant"} for flat in FILLER]
+
+
+async def two_summaries(world: Learning) -> None:
+    """The first goes around the newest user's message, which the second covers."""
+    await world.say(user("I live in Oslo."), *ANSWERS)
+    await world.summarise()
+    assert (await world.window()).tail[0].offset == 0
+    await world.say(user("hello"), *ANSWERS)
+    await world.summarise()
+
+
+async def test_what_a_summary_went_around_is_learnt_with_the_next_one_though_the_model_fails() -> (
+    None
+):
+    async with learning(fails(500), policy={**SMALL, "memory_auto": "summaries"}) as (world, _):
+        await two_summaries(world)
+        await world.learn()
+        assert world.texts() == ["The user lives in Oslo."]
+
+
+async def test_what_the_summary_before_covers_is_not_learnt_again_in_other_words() -> None:
+    once = {**BOAT, "text": "The garden was talked about.", "positions": ["0-1"]}
+    again = {**BOAT, "text": "They spoke of a garden.", "positions": ["0-1"]}
+    both = {**BOAT, "text": "The user's garden is in Oslo.", "positions": ["0-0", "0-1"]}
+    policy = {**SMALL, "memory_auto": "summaries"}
+    async with learning(teaches(once), teaches(again, both), policy=policy) as (world, server):
+        await two_summaries(world)
+        await world.learn()
+        sent = server.calls[1]["messages"][1]["content"]
+        assert sent.index('"0-0"') < sent.index('"0-1"')
+        assert world.texts() == [once["text"], both["text"]]
 
 
 async def test_a_session_leaves_out_what_was_abandoned_under_such_a_summary() -> None:
