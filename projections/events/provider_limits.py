@@ -47,12 +47,13 @@ def call_ids(ids: Sequence[str]) -> list[str]:
     ids = [_short(call_id) if len(call_id) > LONGEST_ID else call_id for call_id in ids]
     if len(set(ids)) == len(ids):
         return ids
-    sent: list[str] = []
-    taken = set(ids)
-    for i, call_id in enumerate(ids):
-        name, n = call_id, 1
-        while name in sent or (n > 1 and name in taken) or (n == 1 and call_id in ids[:i]):
+    sent, taken = list[str](), set(ids)
+    last: dict[str, int] = {}
+    for call_id in ids:
+        name, n = call_id, last.get(call_id, 0) + 1
+        while n > 1 and (name := f"{call_id}-{n}") in taken:
             n += 1
-            name = f"{call_id}-{n}"
+        last[call_id] = n
+        taken.add(name)
         sent.append(name)
     return sent
