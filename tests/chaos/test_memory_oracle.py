@@ -143,6 +143,22 @@ def test_foreign_stale_rolled_back_deleted_and_erased_text_differs() -> None:
     assert "nothing in the log" in history.judged(record("a")).differing[0]
 
 
+def test_what_a_rollback_before_the_first_record_left_behind_may_stay_visible() -> None:
+    """The topic of memories does not have that rollback: docs/memory.md, "One case"."""
+    history = History()
+    first, said = history.said(), history.said()
+    history.put("rollback", to=f"0-{first}")
+    other = history.said()
+    back = history.put("rollback", to=f"0-{said}")
+    history.learnt(said, rollback=f"0-{back}")
+    shown = record(f"l{said}", f"The user does not eat tea @t0/c0@ n1x{said}.")
+    assert history.judged(shown).clean
+    history.put("rollback", to=f"0-{other}")
+    assert history.judged(shown).clean and history.judged().clean
+    history.put("rollback", to=f"0-{first}")
+    assert "nothing in the log" in history.judged(shown).differing[0]
+
+
 # -- what is learnt
 
 
