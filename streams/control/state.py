@@ -91,6 +91,8 @@ class State:
         generation was dropped.
         """
         self.live: int | None = None
+        self.former: int | None = None
+        """The generation that was live before it, if the topic still says so."""
         self.tenants: dict[str, Tenant] = {}
         self.keys: dict[str, ApiKey] = {}
         self._key_ids: dict[str, set[str]] = {}
@@ -111,7 +113,10 @@ class State:
         """
         kind, _, name = key.decode("utf-8", "replace").partition("/")
         if kind == "generation" and name == "live":
-            self.live = _number(value) if value else None
+            live = _number(value) if value else None
+            if self.live not in (None, live):
+                self.former = self.live
+            self.live = live
         elif kind == "generation":
             _set(self.generations, int(name), value, _named(_generation, "number", int(name)))
         elif kind == "claim":

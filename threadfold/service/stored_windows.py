@@ -18,6 +18,7 @@ from projections.window.meta import Quarantine
 from streams.control.control_topic import Control
 from streams.log.log import Log
 from streams.runtime.keyed_limit import KeyedLimit
+from threadfold.service.former_generation import FormerGeneration
 from threadfold.service.previews import Previews
 from threadfold.service.window_cache import WindowCache
 
@@ -78,6 +79,7 @@ class StoredWindows:
         self._reader = reader
         self._control = control
         self._log = log
+        self._former = FormerGeneration(reader, control)
         self._served: dict[int, int] = {}
         self._checked: dict[int, Checkpoint] = {}
         """The checkpoint of each partition with which something was served last."""
@@ -220,6 +222,7 @@ class StoredWindows:
         if (
             checkpoint is None
             or checkpoint.heals(whose)
+            or await self._former.is_ahead(whose, partition, checkpoint)
             or await self._stepped_back(partition, checkpoint.latest, before)
         ):
             raise Healing(

@@ -11,6 +11,7 @@ from projections.names import Key
 from projections.storage.records import Checkpoint
 from streams.control.control_topic import Control
 from streams.settings.settings import Settings
+from threadfold.service.former_generation import HEARD, FormerGeneration
 from threadfold.service.stored_windows import StoredWindows
 from threadfold.testing import MemoryLog, MemoryStore
 
@@ -108,3 +109,48 @@ async def test_of_a_topic_that_was_made_anew_what_it_holds_is_served(
     ends.end = 50
     assert (await windows.check_served(KEY, 0, at(49), windows.served(0))).offset == 49
     assert windows.served(0) == 49
+
+
+class Clock:
+    """A time that stands still."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+async def test_after_a_switch_nothing_is_served_that_is_older_than_what_the_former_generation_holds() -> (
+    None
+):
+    """A worker that has not heard of the switch folded that on, and another gateway served it."""
+    settings = Settings.load(env={}, kafka="127.0.0.1:1", redis="redis://127.0.0.1:1/0")
+    store, control, clock = MemoryStore(), Control(settings), Clock()
+    former, other = FormerGeneration(store, control, clock), Key("acme", "d")
+    control.state.put(b"generation/live", b"1")
+    restoring = Checkpoint("", 350, ahead=381, rollbacks=(("acme/d", 360),))
+    await store.apply(1, 0, restoring, [])
+    assert not await former.is_ahead(KEY, 0, at(358)), "there is none before it"
+    control.state.put(b"generation/live", b"2")
+    for whose in (KEY, "acme"):
+        assert await former.is_ahead(whose, 0, at(380))
+        assert not await former.is_ahead(whose, 0, at(381))
+    assert not await former.is_ahead(KEY, 1, at(0)), "it holds nothing there"
+    assert await former.is_ahead(other, 0, at(358))
+    assert not await former.is_ahead(other, 0, at(359)), "it goes back to an old event there"
+    clock.now += HEARD + 1
+    assert not await former.is_ahead(KEY, 0, at(358)), "everybody has heard of it"
+
+
+async def test_reads_of_the_new_generation_wait_for_where_the_former_one_was(ends: Ends) -> None:
+    settings = Settings.load(env={}, kafka="127.0.0.1:1", redis="redis://127.0.0.1:1/0")
+    store, control = MemoryStore(), Control(settings)
+    windows = StoredWindows(store, control, lambda: ends, 0)  # type: ignore[arg-type, return-value]
+    for number in (b"1", b"2"):
+        control.state.put(b"generation/live", number)
+    await store.apply(1, 0, Checkpoint("", 105), [])
+    with pytest.raises(Healing):
+        await windows.check_served(KEY, 0, at(104), windows.served(0))
+    assert windows.served(0) == -1
+    assert (await windows.check_served(KEY, 0, at(105), windows.served(0))).offset == 105
