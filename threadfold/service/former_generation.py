@@ -13,6 +13,7 @@ from projections.names import Key
 from projections.storage.protocol import WindowReader
 from projections.storage.records import Checkpoint
 from streams.control.control_topic import Control
+from streams.log.log import Log
 
 HEARD = 60.0
 """Seconds after this process has heard of a switch within which all others hear of it, too."""
@@ -25,10 +26,13 @@ class FormerGeneration:
         self,
         reader: WindowReader,
         control: Control,
+        log: Callable[[], Log],
         now: Callable[[], float] = time.monotonic,
     ) -> None:
+        """Args: ``log`` returns the connected log; ``now`` the time in seconds."""
         self._reader = reader
         self._control = control
+        self._log = log
         self._now = now
         self._live: int | None = None
         self._until = 0.0
@@ -37,7 +41,8 @@ class FormerGeneration:
         """Whether the former generation holds later windows of a conversation, or of a tenant, than
         those that were read with ``live``: somebody may have been served these.
 
-        False from :data:`HEARD` seconds after the switch on. Raises :class:`RedisUnavailable`.
+        False from :data:`HEARD` seconds after the switch on. Raises :class:`RedisUnavailable`, and
+        :class:`KafkaUnavailable` where it is ahead.
         """
         state = self._control.state
         if state.live != self._live:
@@ -45,7 +50,10 @@ class FormerGeneration:
         if state.former is None or self._now() > self._until:
             return False
         former = await self._reader.checkpoint(state.former, partition)
-        return former is not None and _reached(former, whose) > _reached(live, whose)
+        if former is None or _reached(former, whose) <= _reached(live, whose):
+            return False
+        # It may be of a longer log than there is now: what is gone need not be waited for.
+        return (await self._log().last_records())[partition] - 1 > _reached(live, whose)
 
 
 def _reached(checkpoint: Checkpoint, whose: Key | str) -> int:

@@ -79,7 +79,7 @@ class StoredWindows:
         self._reader = reader
         self._control = control
         self._log = log
-        self._former = FormerGeneration(reader, control)
+        self._former = FormerGeneration(reader, control, log)
         self._served: dict[int, int] = {}
         self._checked: dict[int, Checkpoint] = {}
         """The checkpoint of each partition with which something was served last."""

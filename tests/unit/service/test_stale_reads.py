@@ -121,13 +121,14 @@ class Clock:
         return self.now
 
 
-async def test_after_a_switch_nothing_is_served_that_is_older_than_what_the_former_generation_holds() -> (
-    None
-):
+async def test_after_a_switch_nothing_is_served_that_is_older_than_what_the_former_generation_holds(
+    ends: Ends,
+) -> None:
     """A worker that has not heard of the switch folded that on, and another gateway served it."""
     settings = Settings.load(env={}, kafka="127.0.0.1:1", redis="redis://127.0.0.1:1/0")
     store, control, clock = MemoryStore(), Control(settings), Clock()
-    former, other = FormerGeneration(store, control, clock), Key("acme", "d")
+    former, other = FormerGeneration(store, control, lambda: ends, clock), Key("acme", "d")  # type: ignore[arg-type, return-value]
+    ends.end = 500
     control.state.put(b"generation/live", b"1")
     restoring = Checkpoint("", 350, ahead=381, rollbacks=(("acme/d", 360),))
     await store.apply(1, 0, restoring, [])
@@ -139,6 +140,9 @@ async def test_after_a_switch_nothing_is_served_that_is_older_than_what_the_form
     assert not await former.is_ahead(KEY, 1, at(0)), "it holds nothing there"
     assert await former.is_ahead(other, 0, at(358))
     assert not await former.is_ahead(other, 0, at(359)), "it goes back to an old event there"
+    ends.end = 359
+    assert not await former.is_ahead(KEY, 0, at(358)), "the log lost what came after"
+    ends.end = 500
     clock.now += HEARD + 1
     assert not await former.is_ahead(KEY, 0, at(358)), "everybody has heard of it"
 
