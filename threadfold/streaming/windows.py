@@ -26,7 +26,7 @@ from projections.window.window import Window
 from streams.log.log import Log
 from streams.runtime.keyed_limit import KeyedLimit, Made
 from threadfold.service.conversations import ConversationService
-from threadfold.service.documents import ENTRY
+from threadfold.service.documents import ENTRY, size_of
 from threadfold.streaming.decoding import previous_of
 from threadfold.streaming.sse_event import SseEvent
 
@@ -184,7 +184,7 @@ class Windows:
 
     async def _of_whole(self, key: Key, make: Callable[[Window], Made]) -> Made | None:
         """What ``make`` returns of a whole window; None where there is none. Of each tenant few at
-        a time are in memory, and large ones are loaded in a thread.
+        a time are in memory, and large ones are worked on in a thread.
         """
         partition = partition_of(key, self._backend.log.partitions)
         rules = self._backend.live_rules()
@@ -194,7 +194,8 @@ class Windows:
                 return None
             with stored_form(key):
                 size = stored.size + ENTRY * stored.entries
-            return await turn.work(size, lambda: make(stored.load(key, partition, rules)))
+            window = await turn.work(size, lambda: stored.load(key, partition, rules))
+            return await turn.work(size_of(window), lambda: make(window))
 
 
 def state_of_window(window: Window, log: Log) -> State:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -11,7 +12,7 @@ import pytest
 
 from projections.events.codec import decode_event
 from projections.events.validation import make_record
-from projections.fold.replay import replay
+from projections.fold.replay import Logged, replay
 from projections.names import Key
 from projections.policy.policy import Rules
 from projections.storage.records import Checkpoint, write_of
@@ -23,6 +24,7 @@ from threadfold.service.conversations import ConversationService
 from threadfold.service.documents import document_beside, document_of, rendered
 from threadfold.service.stored_windows import StoredWindows
 from threadfold.service.whole_event import whole_event
+from threadfold.streaming.windows import Windows, state_of_window
 from threadfold.testing import MemoryLog, MemoryStore
 
 KEY = Key("acme", "large")
@@ -59,15 +61,15 @@ async def test_others_are_served_while_many_reducers_work_on_a_render(
         "cuts": "exact",
         "reducers": [{"name": "keep_last_n_turns", "n": 9}] * reducers,
     }
-    turns, logged = KeyedLimit(1), []
-    for i in range(40):
-        envelope = {"specversion": "1.0", "id": f"e{i}", "type": "threadfold.message.v1"}
-        value = {**envelope, "source": KEY.source, "data": {"role": "user", "content": "x" * 500}}
-        logged.append((i, decode_event(json.dumps(value).encode())))
-    window = replay(KEY, 0, Rules(policy), logged)
+    turns, window = KeyedLimit(1), replay(KEY, 0, Rules(policy), _messages(40, "x" * 500))
     making = asyncio.create_task(document_beside(window, "openai", None, turns))
     assert (await _passes_of(making) > 1) == more
     assert making.result()[1] == document_of(window, rendered(window), "openai")
+    service = await _reader_of(window, policy)
+    showing = asyncio.create_task(Windows(service).state(KEY))
+    assert (await _passes_of(showing) > 1) == more, "the state in a stream"
+    shown = showing.result()
+    assert shown is not None and shown.core == state_of_window(window, service.log).core
 
 
 @pytest.mark.parametrize(("parts", "more"), [(3, False), (1_000, True)])
@@ -87,27 +89,35 @@ async def test_others_are_served_while_messages_of_many_small_parts_are_rendered
     assert making.result()[1] == document_of(window, rendered(window), "anthropic")
 
 
-async def _reader_of(count: int) -> ConversationService:
-    """A service whose store has a window of so many small messages."""
+def _messages(count: int, text: str = "hello") -> list[Logged]:
+    """So many messages of a user."""
     logged = []
     for i in range(count):
         envelope = {"specversion": "1.0", "id": f"e{i}", "type": "threadfold.message.v1"}
-        value = {**envelope, "source": KEY.source, "data": {"role": "user", "content": "hello"}}
+        value = {**envelope, "source": KEY.source, "data": {"role": "user", "content": text}}
         logged.append((i, decode_event(json.dumps(value).encode())))
+    return logged
+
+
+async def _reader_of(
+    window: Window, policy: Mapping[str, Any] | None = None
+) -> ConversationService:
+    """A service whose store has the window, under the deployment's policy."""
     settings = Settings.load(env={}, kafka="127.0.0.1:1", redis="redis://127.0.0.1:1/0")
     service, log, store = ConversationService(settings), MemoryLog(1), MemoryStore()
     service.log = log  # type: ignore[assignment]
     service.windows = StoredWindows(store, service.control, lambda: log, 0)
-    service.control.state.put(b"generation/1", msgspec.json.encode(Generation(1, 1)))
+    generation = Generation(1, 1, dict(policy or {}))
+    service.control.state.put(b"generation/1", msgspec.json.encode(generation))
     service.control.state.put(b"generation/live", b"1")
-    window = replay(KEY, 0, service.live_rules(), logged)
-    await store.apply(1, 0, Checkpoint("", count - 1), [write_of(window)])
+    checkpoint = Checkpoint("", window.meta.position)
+    await store.apply(1, 0, checkpoint, [write_of(window)])
     return service
 
 
 async def test_others_are_served_while_thousands_of_small_messages_are_read_and_rendered() -> None:
     for count, more in ((4, False), (800, True), (2_500, True)):
-        service = await _reader_of(count)
+        service = await _reader_of(replay(KEY, 0, Rules({}), _messages(count)))
         reading = asyncio.create_task(service.window(*KEY))
         assert (await _passes_of(reading) > 1) == more
         window, turns = reading.result(), service.turns_to_render
