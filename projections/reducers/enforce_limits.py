@@ -77,6 +77,7 @@ def _reduction(window: Window, n: int, groups: list[Group] | None = None) -> Red
         Variants.of(window),
         window.tail[n - 1].offset,
         window.state.waiting(),
+        fruitless=window.fruitless,
     )
 
 

@@ -22,14 +22,33 @@ def head_of(text: str, top: int, position: str) -> str | None:
     tab-separated cells; its heading stays beside the rows. Also None where there are no more than
     ``top``.
     """
+    value = _value(text)
+    return _table(text, top, position) if value is None else _json(value, top, position)
+
+
+def items_in(text: str) -> int:
+    """How many items or rows :func:`head_of` finds: for that many it returns None, and for fewer it
+    does not.
+    """
+    value = _value(text)
+    if value is None:
+        lines = text.splitlines()
+        heading = _heading(lines)
+        return sum(bool(line.strip()) for line in lines[heading:]) if heading else 0
+    if isinstance(value, dict):
+        return max([len(one) for one in value.values() if isinstance(one, list)], default=0)
+    return len(value) if isinstance(value, list) else 0
+
+
+def _value(text: str) -> Any:
+    """The list or object that a JSON text is; None where it is another text."""
     raw = text.encode("utf-8", "surrogatepass")
     if text.lstrip()[:1] not in ("[", "{") or nested_beyond(raw, MAX_DEPTH):
-        return _table(text, top, position)
+        return None
     try:
-        value = msgspec.json.decode(raw)
+        return msgspec.json.decode(raw)
     except (msgspec.DecodeError, UnicodeError):
-        return _table(text, top, position)
-    return _json(value, top, position)
+        return None
 
 
 def _json(value: Any, top: int, position: str) -> str | None:

@@ -42,6 +42,8 @@ _decode = msgspec.json.decode
 _ITS_OWN = (Exception, SystemExit, GeneratorExit)
 """What a callable may raise: ``exit()`` in one ends no worker."""
 _SURROGATE = re.compile("[\ud800-\udfff]")
+_FILLED_IN = re.compile(r"\{(?:tool_name|call_id|result_length)\}")
+"""What a template names."""
 
 
 class Variants:
@@ -174,9 +176,4 @@ def _filled(template: str, tool: str, call_id: str, chars: int) -> str:
     stay.
     """
     values = {"{tool_name}": tool or "tool", "{call_id}": call_id, "{result_length}": str(chars)}
-    made, at = [], 0
-    while at < len(template):
-        name = next((name for name in values if template.startswith(name, at)), None)
-        made.append(values[name] if name else template[at])
-        at += len(name) if name else 1
-    return "".join(made)
+    return _FILLED_IN.sub(lambda found: values[found[0]], template)

@@ -43,10 +43,11 @@ class Window(DerivedState):
     ``tail_revision``, which grows whenever entries already in the tail were replaced, and from
     ``base_revision``, which grows whenever the state before the tail or the active summary changed.
 
-    ``cut`` is what the latest cut did, for whoever reports it (:meth:`pop_cut`).
+    ``cut`` is what the latest cut did, for whoever reports it (:meth:`pop_cut`). ``fruitless``
+    shortenings are not tried again (:class:`projections.reducers.reduction.Reduction`).
     """
 
-    __slots__ = ("_rendered", "base_revision", "cut")
+    __slots__ = ("_rendered", "base_revision", "cut", "fruitless")
 
     def __init__(
         self,
@@ -67,6 +68,7 @@ class Window(DerivedState):
         self.tail_revision = 0
         self.base_revision = 0
         self.cut: Cut | None = None
+        self.fruitless: set[int] = set()
         self._rendered: RenderedHash | None = None
         self.derive()
 

@@ -8,7 +8,8 @@ is not seen. Ids weigh most, because nothing else in a conversation lets one fin
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import cache, partial
 from operator import itemgetter
 
 import msgspec
@@ -134,6 +135,10 @@ _WORDS_IN_CAPITALS = frozenset(_SHOUTED.split())
 _NO_DIGITS = str.maketrans("", "", "0123456789")
 
 
+_MOST_WORDS = MAX_FACT_CHARS + WORDS + 2
+"""Words of a fact, with those around it: a fact has fewer words than characters."""
+
+
 def find_facts(text: str) -> list[Fact]:
     """The facts of a text in their order, each once. Meant for a sentence; linear in a text of any
     length.
@@ -166,10 +171,11 @@ def _found(
     holders = np.searchsorted(ends, [start for start, _, _ in matches], side="right").tolist()
     words: dict[str, str] = {}
     facts: dict[tuple[int, str], str] = {}
+    shouts = cache(lambda holder: _shouts(searched[holder]))
     for holder, (_, value, group) in zip(holders, matches, strict=True):
         kind = kinds[group]
         if kind == "word":
-            kind = words.get(value) or _kind_of_word(value, searched[holder])
+            kind = words.get(value) or _kind_of_word(value, partial(shouts, holder))
             if kind == "id" or kind == "number":
                 words[value] = kind
         if kind and len(value) <= MAX_FACT_CHARS:
@@ -210,6 +216,8 @@ def read_fact(text: str) -> Fact | None:
     """The fact that a text is, alone or with such words as :func:`in_words` adds; None where it
     says anything else. That is what a facts line may carry on.
     """
+    if len(text.split()) > _MOST_WORDS:
+        return None
     for fact in find_facts(text):
         if fact.text == text:
             return fact
@@ -253,9 +261,14 @@ def _about(text: str) -> list[str]:
     return [word for word in _WORD.findall(text.lower()) if word not in _LITTLE]
 
 
-def _kind_of_word(word: str, line: str) -> str:
+def _shouts(line: str) -> bool:
+    """Whether most letters of a line are capitals."""
+    return sum(map(str.isupper, line)) * 2 > sum(map(str.isalpha, line)) and " " in line
+
+
+def _kind_of_word(word: str, shouts: Callable[[], bool]) -> str:
     """``id`` for words with digits in them, ``code`` for capitals, ``number`` for digits; empty for
-    ordinary words.
+    ordinary words, as capitals are where the line ``shouts``.
     """
     if word.isdigit():
         return "id" if len(word) >= 6 else "number"
@@ -269,5 +282,6 @@ def _kind_of_word(word: str, line: str) -> str:
         return "id" if not ordinal and (digits >= 3 or (upper and len(word) >= 4)) else ""
     if word in _WORDS_IN_CAPITALS or not word.isupper():
         return ""
-    shouting = sum(map(str.isupper, line)) * 2 > sum(map(str.isalpha, line)) and " " in line
-    return "" if shouting and len(word) != 6 else ("id" if len(word) == 6 else "code")
+    if len(word) == 6:
+        return "id"
+    return "" if shouts() else "code"

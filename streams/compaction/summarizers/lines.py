@@ -25,6 +25,8 @@ from streams.compaction.summarizers.sentences import flatten, split_sentences, s
 FACTS = "Facts: "
 AND = ", "
 """Stands between facts that share the words before them."""
+MAX_LABEL = 300
+"""Characters of the words before a fact that are read back."""
 EARLIER = "summary"
 """The role of lines of an earlier summary that name no speaker, as another summariser's may be."""
 
@@ -123,6 +125,8 @@ def _read_facts(stated: str) -> Iterator[tuple[Fact, str]]:
         # A date may hold a comma of its own.
         items = [item] if read_fact(item) else item.split(AND)
         label = items[0].rpartition(" ")[0]
+        if len(label) > MAX_LABEL:
+            continue  # no summary of ours has it, and it would be repeated for each of many items
         for text in [items[0], *(f"{label} {other}" for other in items[1:])]:
             fact = read_fact(text)
             if fact is not None:

@@ -388,3 +388,13 @@ def test_facts_without_words_before_them_fill_the_room_for_them() -> None:
     tokens = count(write_summary([], stated), ENCODING)
     another = count(f"; {orders[0]}", ENCODING)
     assert room - another < tokens <= room + 3  # the line's own word
+
+
+@pytest.mark.parametrize("stated", ["BOB ", "A1234 word ", "A1234 word, ", "A1234; ", "word " * 9])
+def test_an_earlier_summary_of_another_origin_is_read_in_proportion_to_its_length(
+    stated: str,
+) -> None:
+    for line in (stated * (40_000 // len(stated)), f"{'word ' * 8_000}{stated * 2_000}"):
+        before = time.perf_counter()
+        read_summary("Hi.\nFacts: " + line)
+        assert time.perf_counter() - before < 3

@@ -154,7 +154,7 @@ def test_digits_alone_have_the_words_of_the_tool_that_gave_them() -> None:
 
 
 @pytest.mark.parametrize(
-    "unit", ["a", "1", "a.", "A", "Ab ", "a1_", "-", "1,", "@a.", "$", "#", "http://"]
+    "unit", ["a", "1", "a.", "A", "Ab ", "a1_", "-", "1,", "@a.", "$", "#", "http://", "BOB "]
 )
 def test_pathological_text_takes_linear_time(unit: str) -> None:
     before = time.perf_counter()
@@ -164,3 +164,10 @@ def test_pathological_text_takes_linear_time(unit: str) -> None:
         len(fact.text) <= MAX_FACT_CHARS and ";" not in fact.text and "\n" not in fact.text
         for fact in facts
     )
+
+
+def test_a_fact_is_not_sought_in_a_long_text_that_can_be_none() -> None:
+    """The search for each of its facts would go through all of it."""
+    before = time.perf_counter()
+    assert read_fact("seat 112A, " * 20_000) is None
+    assert time.perf_counter() - before < 2

@@ -5,6 +5,7 @@ grows at its end.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from itertools import pairwise
 from typing import Any
 
@@ -12,7 +13,8 @@ import pytest
 
 from projections.events import types as events
 from projections.policy.thresholds import STUB_TOKENS
-from projections.window.entry import Kind, Omitted
+from projections.reducers.variants import Variants
+from projections.window.entry import Entry, Kind, Omitted
 from tests.support.stories import Story
 
 TEXT = "0123456789" * 120
@@ -293,3 +295,31 @@ def test_a_render_for_less_room_gives_up_more_and_changes_nothing_stored() -> No
     ]
     assert story.window.image() == image
     assert json.loads(render.messages)[-1]["content"] == "answer 3"
+
+
+@pytest.mark.parametrize(
+    ("reducer", "most"),
+    [
+        ({"name": "summarize_tool_results", "top": 50}, 0),
+        ({"name": "compact_tool_results", "replacement": "longer than the result " * 9}, 1),
+    ],
+)
+def test_a_shortening_that_saves_nothing_is_not_made_again_while_a_window_stays_over_its_mark(
+    reducer: dict[str, Any], most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, make = Counter[tuple[int, str]](), Variants.make
+
+    def counted(self: Variants, body: bytes, variant: str, entry: Entry, *args: Any) -> Any:
+        made[entry.offset, variant] += 1
+        return make(self, body, variant, entry, *args)
+
+    monkeypatch.setattr(Variants, "make", counted)
+    story = Story(
+        {**ROOMY, "compaction": False, "reducers": [reducer] * 16, "trim_tool_results": False}
+    )
+    for i in range(40):
+        story.call(f"c{i}")
+        story.result(f"c{i}", json.dumps([i, i, i]), tokens=60)
+        story.assistant(f"answer {i}", 10)
+    assert story.window.tail_tokens > 1_000 and not story.forms()
+    assert max(made.values(), default=0) == most

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from projections.reducers.tables import head_of
+from projections.reducers.tables import head_of, items_in
 
 AT = "3-7"
 
@@ -72,3 +72,23 @@ def test_any_list_keeps_exactly_its_head(items: list[object], top: int) -> None:
         assert found is None
     else:
         assert found is not None and json.loads(found.rsplit("\n", 1)[0]) == items[:top]
+
+
+_PIECES = st.sampled_from(
+    [
+        "[1, 2, 3]",
+        "[]",
+        '{"a": [1, 2], "b": [3]}',
+        "| a |\n",
+        "|---|\n",
+        "a,b\n",
+        "1;2\r\n",
+        " ",
+        "x",
+    ]
+)
+
+
+@given(st.lists(_PIECES, max_size=7).map("".join), st.integers(1, 8))
+def test_a_head_is_made_exactly_where_there_are_more_items(text: str, top: int) -> None:
+    assert (head_of(text, top, AT) is None) == (items_in(text) <= top)

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import logging
+import time
 from typing import Any
 
 import pytest
@@ -337,3 +338,13 @@ def test_a_window_with_shortened_entries_comes_back_from_its_snapshot_byte_for_b
         "spilled": {"soft"},
         "several": {"soft", "text", "head"},
     }[tale] <= seen, seen
+
+
+def test_a_template_is_filled_in_in_proportion_to_its_length() -> None:
+    """Letter by letter, a thousand of them took a millisecond for each result and reducer."""
+    body = b'{"role":"tool","tool_call_id":"c7","content":"r"}'
+    form, entry = "text:" + "word " * 190 + "{call_id}{x}", Entry(9, Kind.RESULT)
+    before = time.perf_counter()
+    made = [variants().make(body, form, entry, "look")[0] for _ in range(3_000)]
+    assert time.perf_counter() - before < 1.5
+    assert json.loads(made[0])["content"].endswith("word c7{x}")
