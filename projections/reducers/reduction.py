@@ -36,6 +36,7 @@ from projections.window.groups import Group, Link
 from projections.window.tail import Shortened
 
 MOST_FRUITLESS = 65_536
+"""Shortenings of a window that are known to save nothing; of more, all are tried again."""
 _COMPACT = "compact_tool_results"
 _decode = msgspec.json.decode
 _encode = msgspec.json.Encoder().encode
@@ -266,20 +267,22 @@ class Reduction:
         if entry.variant == variant or entry.out:
             return
         # What a callable makes may be another thing the next time.
-        again = not always and not variant.startswith("call:")
-        tried = self._tried(entry, variant, tool) if again else 0
-        if again and tried in self.fruitless:
+        once = always or variant.startswith("call:")
+        tried = None if once else self._tried(entry, variant, tool)
+        if tried in self.fruitless:
             return
-        if not (again and self._is_whole(entry, variant)):
-            body, chars = self.variants.make(entry.body, variant, entry, tool, entry.variants)
-            tokens = min(entry.tokens, self.variants.tokens(body)) if body else 0
-            if body != entry.body and (tokens < entry.tokens or always):
-                before = Shortened(entry, entry.tokens, len(entry.body), len(entry.variants))
-                self.shortened.setdefault(id(entry), before)
-                entry.shorten(self.at, variant, body, tokens, chars)
-                self.changed = True
-                return
-        if again:
+        body, chars = entry.body, 0
+        if not self._is_whole(entry, variant):
+            body, chars = self.variants.make(body, variant, entry, tool, entry.variants)
+        tokens = entry.tokens
+        if body != entry.body:
+            tokens = min(tokens, self.variants.tokens(body)) if body else 0
+        if body != entry.body and (tokens < entry.tokens or always):
+            before = Shortened(entry, entry.tokens, len(entry.body), len(entry.variants))
+            self.shortened.setdefault(id(entry), before)
+            entry.shorten(self.at, variant, body, tokens, chars)
+            self.changed = True
+        elif tried is not None:
             if len(self.fruitless) >= MOST_FRUITLESS:
                 self.fruitless.clear()
             self.fruitless.add(tried)

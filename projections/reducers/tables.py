@@ -23,7 +23,18 @@ def head_of(text: str, top: int, position: str) -> str | None:
     ``top``.
     """
     value = _value(text)
-    return _table(text, top, position) if value is None else _json(value, top, position)
+    if value is None:
+        heading, rows = _table(text)
+        if len(rows) <= top:
+            return None
+        return "\n".join([*heading, *rows[:top]]) + _note(top, len(rows), "rows", position)
+    name, items = _longest(value)
+    if len(items) <= top:
+        return None
+    if value is items:
+        return _shown(items[:top]) + _note(top, len(items), "items", position)
+    shown = {**value, name: items[:top]}
+    return _shown(shown) + _note(top, len(items), f"items of {name}", position)
 
 
 def items_in(text: str) -> int:
@@ -32,12 +43,8 @@ def items_in(text: str) -> int:
     """
     value = _value(text)
     if value is None:
-        lines = text.splitlines()
-        heading = _heading(lines)
-        return sum(bool(line.strip()) for line in lines[heading:]) if heading else 0
-    if isinstance(value, dict):
-        return max([len(one) for one in value.values() if isinstance(one, list)], default=0)
-    return len(value) if isinstance(value, list) else 0
+        return len(_table(text)[1])
+    return len(_longest(value)[1])
 
 
 def _value(text: str) -> Any:
@@ -51,26 +58,15 @@ def _value(text: str) -> Any:
         return None
 
 
-def _json(value: Any, top: int, position: str) -> str | None:
+def _longest(value: Any) -> tuple[str, list[Any]]:
+    """The list that a JSON value is, or the longest of an object with its name; an empty one where
+    there is none.
+    """
     if isinstance(value, list):
-        return (
-            None
-            if len(value) <= top
-            else _shown(value[:top]) + _note(top, len(value), "items", position)
-        )
-    if not isinstance(value, dict):
-        return None
-    lists = [
-        (name, items)
-        for name, items in value.items()
-        if isinstance(items, list) and len(items) > top
-    ]
-    if not lists:
-        return None
-    name, items = max(lists, key=lambda pair: len(pair[1]))
-    return _shown({**value, name: items[:top]}) + _note(
-        top, len(items), f"items of {name}", position
-    )
+        return "", value
+    pairs = value.items() if isinstance(value, dict) else ()
+    lists = [(name, items) for name, items in pairs if isinstance(items, list)]
+    return max(lists, key=lambda pair: len(pair[1]), default=("", []))
 
 
 def _shown(value: Any) -> str:
@@ -81,13 +77,13 @@ def _note(top: int, total: int, what: str, position: str) -> str:
     return f"\n[the first {top} of {total} {what}: the whole stands at position {position}]"
 
 
-def _table(text: str, top: int, position: str) -> str | None:
+def _table(text: str) -> tuple[list[str], list[str]]:
+    """The lines of a table's heading, and its rows; none where a text is no table."""
     lines = text.splitlines()
     heading = _heading(lines)
-    rows = [line for line in lines[heading:] if line.strip()]
-    if not heading or len(rows) <= top:
-        return None
-    return "\n".join([*lines[:heading], *rows[:top]]) + _note(top, len(rows), "rows", position)
+    if not heading:
+        return [], []
+    return lines[:heading], [line for line in lines[heading:] if line.strip()]
 
 
 def _heading(lines: list[str]) -> int:

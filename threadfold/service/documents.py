@@ -102,9 +102,16 @@ async def window_beside(
     """The window of stored fields, loaded :func:`beside` others' requests; raises like
     :meth:`Stored.load`.
     """
-    with stored_form(key):
-        size = stored.size + ENTRY * stored.entries
+    size = size_to_load(stored, key)
     return await beside(size, turns, key.tenant, lambda: stored.load(key, partition, rules))
+
+
+def size_to_load(stored: Stored, key: Key) -> int:
+    """What loading a window takes, as :func:`size_of` says of work on it; raises
+    :class:`CorruptWindow`.
+    """
+    with stored_form(key):
+        return stored.size + ENTRY * stored.entries
 
 
 def size_of(window: Window) -> int:

@@ -26,7 +26,7 @@ from projections.window.window import Window
 from streams.log.log import Log
 from streams.runtime.keyed_limit import KeyedLimit, Made
 from threadfold.service.conversations import ConversationService
-from threadfold.service.documents import ENTRY, size_of
+from threadfold.service.documents import size_of, size_to_load
 from threadfold.streaming.decoding import previous_of
 from threadfold.streaming.sse_event import SseEvent
 
@@ -192,8 +192,7 @@ class Windows:
             _, stored = await self._backend.windows.read(key)
             if stored is None:
                 return None
-            with stored_form(key):
-                size = stored.size + ENTRY * stored.entries
+            size = size_to_load(stored, key)
             window = await turn.work(size, lambda: stored.load(key, partition, rules))
             return await turn.work(size_of(window), lambda: make(window))
 

@@ -3,14 +3,7 @@
 from __future__ import annotations
 
 from streams.compaction.summarizers.breaker import Breaker
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
+from tests.support.clock import Clock
 
 
 def opened(clock: Clock, failures: int = 3) -> Breaker:

@@ -20,6 +20,7 @@ from aiohttp import web
 from projections.errors import KeySetUnavailable, Unauthorized
 from streams.control.state import State
 from streams.settings.settings import Settings
+from tests.support.clock import Clock
 from tests.support.ports import closed_port
 from tests.support.tokens import AUDIENCE, ISSUER, Signer, key_set
 from tests.support.worker import until
@@ -28,14 +29,6 @@ from threadfold.gateway import tokens as tokens_module
 from threadfold.gateway.credentials import Credentials
 from threadfold.gateway.key_sets import FRESH, REFETCH, KeySet, SigningKey
 from threadfold.gateway.tokens import LEEWAY, Tokens
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 1_000.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 def settings(**changes: object) -> Settings:
@@ -173,7 +166,7 @@ async def test_a_secret_in_a_key_set_signs_nothing(tmp_path: Path) -> None:
 async def test_a_set_that_has_no_key_any_more_withdraws_all(
     source: Path, signers: dict[str, Signer], left: list[object]
 ) -> None:
-    clock, token = Clock(), signers["ES"].token()
+    clock, token = Clock(1_000.0), signers["ES"].token()
     clock.now = time.time()
     keys = KeySet(str(source), clock)
     tokens = Tokens(settings(), keys, clock)
@@ -196,7 +189,7 @@ async def test_an_entry_that_cannot_be_used_is_skipped_and_the_set_is_taken(tmp_
 async def test_an_error_in_the_background_does_not_end_later_fetches(
     source: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    clock = Clock()
+    clock = Clock(1_000.0)
     keys = KeySet(str(source), clock)
     await keys.find("key-ES")
 
@@ -246,7 +239,7 @@ async def test_a_long_forged_token_takes_no_longer_than_its_signature(
 async def test_a_verified_token_is_remembered_until_it_ends_or_the_keys_change(
     source: Path, signers: dict[str, Signer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    clock, keys = Clock(), KeySet(str(source))
+    clock, keys = Clock(1_000.0), KeySet(str(source))
     clock.now = time.time()
 
     async def away(kid: str | None) -> list[SigningKey]:
@@ -271,7 +264,7 @@ async def test_a_verified_token_is_remembered_until_it_ends_or_the_keys_change(
 async def test_only_a_signature_that_a_key_may_check_and_that_was_not_checked_has_to_wait(
     source: Path, signers: dict[str, Signer]
 ) -> None:
-    clock = Clock()
+    clock = Clock(1_000.0)
     clock.now = time.time()
     keys = KeySet(str(source))
     tokens, token = Tokens(settings(), keys, clock), signers["ES"].token()
@@ -358,7 +351,7 @@ async def test_an_unknown_key_is_looked_for_again_once_at_a_time_and_not_more_of
     serving, url = server
     old, new = Signer("old"), Signer("new")
     serving.body = key_set(old)
-    clock = Clock()
+    clock = Clock(1_000.0)
     keys = KeySet(url, clock)
     found = await asyncio.gather(*(keys.find("old") for _ in range(20)))
     assert all(len(each) == 1 for each in found)
@@ -387,7 +380,7 @@ async def test_a_key_that_took_the_place_of_another_is_known_by_the_first_token_
         )
 
     serving, url = server
-    old, new, clock = Signer("old"), signers[kind], Clock()
+    old, new, clock = Signer("old"), signers[kind], Clock(1_000.0)
     serving.body = named(old)
     keys = KeySet(url, clock)
     tokens = Tokens(settings(), keys)
@@ -409,7 +402,7 @@ async def test_a_set_that_cannot_be_fetched_is_named_and_the_last_good_one_goes_
 ) -> None:
     serving, url = server
     serving.status = 500
-    clock = Clock()
+    clock = Clock(1_000.0)
     keys = KeySet(url, clock)
     with pytest.raises(
         KeySetUnavailable, match=f"{url} cannot be fetched: it answered 500"
@@ -438,7 +431,7 @@ async def test_a_withdrawn_key_is_dropped_when_the_set_has_become_old(
 ) -> None:
     serving, url = server
     serving.body = key_set(Signer("k"))
-    clock = Clock()
+    clock = Clock(1_000.0)
     keys = KeySet(url, clock)
     await keys.find("k")
     serving.body = key_set(Signer("l"))
@@ -455,7 +448,7 @@ async def test_a_token_of_a_withdrawn_key_ends_also_where_no_other_token_comes(
     serving, url = server
     withdrawn = Signer("k")
     serving.body = key_set(withdrawn)
-    clock = Clock()
+    clock = Clock(1_000.0)
     keys = KeySet(url, clock)
     tokens, token = Tokens(settings(), keys), withdrawn.token()
     await tokens.verify(token)
@@ -474,7 +467,7 @@ async def test_a_token_of_a_withdrawn_key_does_not_keep_a_stream_open(
     serving, url = server
     withdrawn, kept = Signer("k"), Signer("l")
     serving.body = key_set(withdrawn, kept)
-    clock = Clock()
+    clock = Clock(1_000.0)
     keys = KeySet(url, clock)
     tokens = Tokens(settings(), keys)
     given = [withdrawn.token(), kept.token()]

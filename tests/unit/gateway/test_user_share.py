@@ -7,15 +7,9 @@ from contextlib import ExitStack
 import pytest
 
 from projections.errors import QuotaExceeded
+from tests.support.clock import Clock
 from threadfold.gateway import user_share
 from threadfold.gateway.user_share import UserShare
-
-
-class Clock:
-    now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 def admitted(share: UserShare, user: str = "ann", tenant: str = "acme") -> bool:

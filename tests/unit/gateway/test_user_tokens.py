@@ -15,6 +15,7 @@ from projections.errors import InvalidSettings, Unauthorized
 from streams.control.state import State
 from streams.settings.quotas import ApiKey, TokenKeys, hash_key
 from streams.settings.settings import Settings
+from tests.support.clock import Clock
 from tests.support.tokens import Signer
 from threadfold.gateway import tokens
 from threadfold.gateway.credentials import stream_token
@@ -22,14 +23,6 @@ from threadfold.gateway.problems import problem_of
 from threadfold.gateway.user_tokens import AUDIENCE, LONGEST, UserTokens, is_user_token
 
 HASHED = hash_key("tf_acme")
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = time.time()
-
-    def __call__(self) -> float:
-        return self.now
 
 
 def state(signer: Signer | None = None) -> State:
@@ -51,7 +44,7 @@ def signed(signer: Signer, **claims: Any) -> str:
 
 
 def test_a_minted_token_says_whom_it_lets_in_and_until_when() -> None:
-    clock, known = Clock(), state()
+    clock, known = Clock(time.time()), state()
     made = UserTokens("", clock)
     token, until = made.mint("acme", HASHED, "ann", ["append", "read"], ["c1", "c2", "c1"], 60)
     assert until == int(clock.now) + 60
@@ -115,7 +108,7 @@ def test_a_signed_token_is_verified_once_and_ends_with_its_public_key(
 
 
 def test_only_a_signature_that_a_key_can_check_and_that_was_not_checked_has_to_wait() -> None:
-    signer, clock = Signer("k1"), Clock()
+    signer, clock = Signer("k1"), Clock(time.time())
     known, of = state(signer), UserTokens("", clock)
     token, stranger = signed(signer), signed(Signer("k2"))
     assert of.whose(token, known) == "acme"

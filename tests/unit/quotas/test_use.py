@@ -7,21 +7,15 @@ import pytest
 from projections.redis.shared_buckets import SharedBuckets
 from streams.metrics.top_labels import MOST, OTHER
 from streams.settings.quotas import Quota
+from tests.support.clock import Clock
 from threadfold.quotas import Quotas, QuotaUse
 
 QUOTA = Quota(requests_per_second=100, tokens_per_minute=6_000)
 
 
-class Clock:
-    now = 50.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 @pytest.fixture
 def clock() -> Clock:
-    return Clock()
+    return Clock(50.0)
 
 
 @pytest.fixture

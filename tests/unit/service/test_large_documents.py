@@ -33,13 +33,7 @@ KEY = Key("acme", "large")
 def window_of(size: int) -> Window:
     """A window of four messages with an image of so many bytes each."""
     image = {"type": "image_url", "image_url": {"url": "data:image/png;base64," + "A" * size}}
-    logged = []
-    for i in range(4):
-        envelope = {"specversion": "1.0", "id": f"e{i}", "type": "threadfold.message.v1"}
-        data = {"role": "user", "content": [image]}
-        value = {**envelope, "source": KEY.source, "data": data}
-        logged.append((i, decode_event(json.dumps(value).encode())))
-    return replay(KEY, 0, Rules({}), logged)
+    return replay(KEY, 0, Rules({}), _messages(4, [image]))
 
 
 @pytest.mark.parametrize("fmt", ["openai", "anthropic", "events"])
@@ -76,25 +70,19 @@ async def test_others_are_served_while_many_reducers_work_on_a_render(
 async def test_others_are_served_while_messages_of_many_small_parts_are_rendered(
     parts: int, more: bool
 ) -> None:
-    logged = []
-    for i in range(2):
-        envelope = {"specversion": "1.0", "id": f"e{i}", "type": "threadfold.message.v1"}
-        content = [{"type": "text", "text": "a"}] * parts
-        data = {"role": "user", "content": content}
-        value = {**envelope, "source": KEY.source, "data": data}
-        logged.append((i, decode_event(json.dumps(value).encode())))
+    logged = _messages(2, [{"type": "text", "text": "a"}] * parts)
     window, turns = replay(KEY, 0, Rules({}), logged), KeyedLimit(1)
     making = asyncio.create_task(document_beside(window, "anthropic", None, turns))
     assert (await _passes_of(making) > 1) == more
     assert making.result()[1] == document_of(window, rendered(window), "anthropic")
 
 
-def _messages(count: int, text: str = "hello") -> list[Logged]:
-    """So many messages of a user."""
+def _messages(count: int, content: Any = "hello") -> list[Logged]:
+    """So many messages of a user with the same content."""
     logged = []
     for i in range(count):
         envelope = {"specversion": "1.0", "id": f"e{i}", "type": "threadfold.message.v1"}
-        value = {**envelope, "source": KEY.source, "data": {"role": "user", "content": text}}
+        value = {**envelope, "source": KEY.source, "data": {"role": "user", "content": content}}
         logged.append((i, decode_event(json.dumps(value).encode())))
     return logged
 

@@ -11,6 +11,7 @@ from projections.names import Key
 from projections.storage.records import Checkpoint
 from streams.control.control_topic import Control
 from streams.settings.settings import Settings
+from tests.support.clock import Clock
 from threadfold.service.former_generation import HEARD, FormerGeneration
 from threadfold.service.stored_windows import StoredWindows
 from threadfold.testing import MemoryLog, MemoryStore
@@ -111,22 +112,12 @@ async def test_of_a_topic_that_was_made_anew_what_it_holds_is_served(
     assert windows.served(0) == 49
 
 
-class Clock:
-    """A time that stands still."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 async def test_after_a_switch_nothing_is_served_that_is_older_than_what_the_former_generation_holds(
     ends: Ends,
 ) -> None:
     """A worker that has not heard of the switch folded that on, and another gateway served it."""
     settings = Settings.load(env={}, kafka="127.0.0.1:1", redis="redis://127.0.0.1:1/0")
-    store, control, clock = MemoryStore(), Control(settings), Clock()
+    store, control, clock = MemoryStore(), Control(settings), Clock(0.0)
     former, other = FormerGeneration(store, control, lambda: ends, clock), Key("acme", "d")  # type: ignore[arg-type, return-value]
     ends.end = 500
     control.state.put(b"generation/live", b"1")
