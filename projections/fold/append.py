@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import msgspec
 
-from projections.events.truncation import clip
 from projections.reducers.enforce_limits import enforce_limits, shorten
 from projections.reducers.variants import Variants
 from projections.window.bodies import result_text
 from projections.window.entry import AT_ONCE, RENDERED, Entry, Kind
+from projections.window.truncation import clip
 from projections.window.window import MAX_TAIL_BYTES, Window
 
 

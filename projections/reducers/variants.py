@@ -28,12 +28,12 @@ from functools import partial
 
 import msgspec
 
-from projections.events.truncation import clip
 from projections.policy.policy import NOT_REGISTERED, Callables
 from projections.policy.profiles import DEFAULT_TEMPLATE
 from projections.reducers.tables import head_of
 from projections.window.bodies import body_tokens, result_text, with_calls
 from projections.window.entry import Entry, Kind, Variant, calls_named, shown_calls
+from projections.window.truncation import clip
 from projections.window.window import Window
 
 logger = logging.getLogger(__name__)

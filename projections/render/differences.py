@@ -14,11 +14,11 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from projections.events.truncation import is_clipped
 from projections.render.fit_to_limit import DoesNotFit
 from projections.render.render import render_openai
 from projections.window.conversation_state import ConversationState
 from projections.window.entry import RENDERED, Kind
+from projections.window.truncation import is_clipped
 from projections.window.window import Window
 
 MOST_LINES = 24

@@ -20,7 +20,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from projections.errors import ThreadfoldError
-from projections.events.truncation import clip
 from projections.policy.thresholds import STUB_TOKENS
 from projections.reducers.reduction import newest, unread
 from projections.reducers.variants import Variants
@@ -28,6 +27,7 @@ from projections.render.parts import Parts, tokens_of
 from projections.window.entry import LEFT_OUT, Entry, hides
 from projections.window.groups import Group
 from projections.window.trace_steps import Step
+from projections.window.truncation import clip
 
 LEAST = 160
 """Tokens that a message is shortened to at least."""

@@ -14,10 +14,10 @@ import msgspec
 from msgspec import Struct
 
 from projections.events import types as events
-from projections.events.truncation import clip
 from projections.policy.policy import Policy
 from projections.window.entry import RENDERED, Entry, Kind
 from projections.window.tool_calls import GuardRun, Used
+from projections.window.truncation import clip
 
 MAX_SUSPENSIONS = 32
 MAX_OPEN_CALLS = 64

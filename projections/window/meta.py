@@ -9,7 +9,7 @@ from msgspec import Struct
 from projections.window.conversation_state import ConversationState
 from projections.window.turns import Turns
 
-VERSION = 12
+VERSION = 13
 """Raised whenever windows are stored in another form, or the fold makes something else of the same
 events.
 """

@@ -19,7 +19,6 @@ from hypothesis import strategies as st
 from projections.events import token_cost
 from projections.events import types as events
 from projections.events.codec import decode_event
-from projections.events.truncation import clip
 from projections.events.validation import make_record
 from projections.fold.apply import Status, apply
 from projections.fold.replay import Logged, apply_with_log
@@ -30,6 +29,7 @@ from projections.render.fit_to_limit import DoesNotFit
 from projections.render.read_header import SUMMARY_MARK
 from projections.render.render import Render, render_openai
 from projections.window.bodies import message_body, to_flat
+from projections.window.truncation import clip
 from projections.window.window import Window
 from streams.compaction.requests import request_for
 from tests.support.conversations import conversations
@@ -305,6 +305,44 @@ def test_a_single_message_larger_than_the_ceiling_is_clipped_and_not_refused(
         render = checked(window, limit)
         assert render is not None, (role, limit)
         assert text[:20] in json.loads(render.bodies[-1])["content"]
+
+
+SHORT = {"model_window": 16_000, "reserve_tokens": 1_000, "summary_max_tokens": 500}
+
+
+@pytest.mark.parametrize("role", ["user", "tool"])
+def test_of_a_message_in_parts_the_text_is_kept_at_both_ends(role: str) -> None:
+    parts: list[events.Part] = [events.TextPart("first " * 9_000), events.TextPart("the last word")]
+    window = Window(KEY, PARTITION, Rules(SHORT))
+    call = events.Message("assistant", None, tool_calls=[events.ToolCall("a", "f", "{}")])
+    apply(window, 0, make_event(events.Message("user", "look it up"), "e0", 10))
+    apply(window, 1, make_event(call, "e1", 10))
+    data = events.Message("user", parts) if role == "user" else events.ToolResult("a", parts)
+    apply(window, 2, make_event(data, "e2", 20_000))
+    for limit in (None, 1_000):
+        render = checked(window, limit)
+        assert render is not None
+        text = json.loads(render.bodies[-1])["content"]
+        assert text.startswith("first first"), limit
+        # Also where what the fold has cut is cut once more.
+        assert text.count("[… 54014 characters shortened: the whole event is in the log …]") == 1
+        assert text.endswith("the last word"), limit
+
+
+def test_of_images_that_are_too_many_the_question_beside_them_stays() -> None:
+    image = events.ImagePart(events.ImageUrl("https://example.org/a.png"))
+    window = Window(KEY, PARTITION, Rules(SHORT))
+    data = events.Message("user", [events.TextPart("What do they show?"), *[image] * 20])
+    apply(window, 0, make_event(data, "e0"))
+    render = checked(window)
+    assert render is not None
+    assert json.loads(render.bodies[-1])["content"] == "\n".join(
+        [
+            "What do they show?",
+            *["[an image]"] * 20,
+            "[… images and files left out: the whole event is in the log …]",
+        ]
+    )
 
 
 @given(st.text(max_size=400), st.lists(st.text(max_size=80), max_size=4), st.integers(0, 600))
