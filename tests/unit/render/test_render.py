@@ -307,6 +307,7 @@ def test_a_single_message_larger_than_the_ceiling_is_clipped_and_not_refused(
         assert text[:20] in json.loads(render.bodies[-1])["content"]
 
 
+IMAGE = events.ImagePart(events.ImageUrl("https://example.org/a.png"))
 SHORT = {"model_window": 16_000, "reserve_tokens": 1_000, "summary_max_tokens": 500}
 
 
@@ -330,9 +331,8 @@ def test_of_a_message_in_parts_the_text_is_kept_at_both_ends(role: str) -> None:
 
 
 def test_of_images_that_are_too_many_the_question_beside_them_stays() -> None:
-    image = events.ImagePart(events.ImageUrl("https://example.org/a.png"))
     window = Window(KEY, PARTITION, Rules(SHORT))
-    data = events.Message("user", [events.TextPart("What do they show?"), *[image] * 20])
+    data = events.Message("user", [events.TextPart("What do they show?"), *[IMAGE] * 20])
     apply(window, 0, make_event(data, "e0"))
     render = checked(window)
     assert render is not None
@@ -345,13 +345,22 @@ def test_of_images_that_are_too_many_the_question_beside_them_stays() -> None:
     )
 
 
-@given(st.text(max_size=400), st.lists(st.text(max_size=80), max_size=4), st.integers(0, 600))
+PARTS = st.lists(
+    st.text(max_size=200).map(events.TextPart) | st.just(IMAGE), min_size=1, max_size=4
+)
+
+
+@given(
+    st.text(max_size=400) | PARTS,
+    st.lists(st.text(max_size=80), max_size=4),
+    st.integers(0, 600),
+)
 @hypothesis_settings(max_examples=examples(300), deadline=None)
 def test_a_clipped_message_costs_at_most_what_it_says(
-    text: str, arguments: list[str], room: int
+    content: str | list[events.Part], arguments: list[str], room: int
 ) -> None:
     data = events.Message(
-        "assistant", text, tool_calls=[events.ToolCall("a", "f", a) for a in arguments] or None
+        "assistant", content, tool_calls=[events.ToolCall("a", "f", a) for a in arguments] or None
     )
     tokens, body = clip(message_body(data), 10**9, room)
     parsed = json.loads(body)
