@@ -4,8 +4,8 @@
 -- then the tenants' lists that change.
 -- ARGV[1] this server's incarnation, or '' to leave that which is there, [2] the revision the writer believes in ('' for none), [3] offset,
 -- [4] timestamp, [5] hash of the last record folded, [6] the offset up to which the partition heals, [7] the layout of windows,
--- [8] the offset up to which all but restoring conversations are folded, [9] those, [10] how many conversations,
--- [11] '1' if what is stored grows by the batch, or '0'; then for each conversation:
+-- [8] the offset up to which all but restoring conversations are folded, [9] those, [10] until when readers are not served (ms),
+-- [11] how many conversations, [12] '1' if what is stored grows by the batch, or '0'; then for each conversation:
 --   name, '1' when the window's fields all go first, '2' when its recent ids do as well, or '0', n, n names and values to put, m, m names to delete,
 --   the same for the recent ids (k names and values, l names), due: 'keep', 'clear' or 'set',
 --   timer: 'keep', 'clear' or the time in ms;
@@ -21,13 +21,13 @@ if revision ~= ARGV[2] then
   return {'fenced', revision, state[2] or ''}
 end
 
-if ARGV[11] == '1' then
+if ARGV[12] == '1' then
   -- At maxmemory a server refuses a script's first write only, and no DEL: this one changes nothing, and is refused.
   redis.call('HSETNX', KEYS[1], 'revision', '')
 end
 
-local last_window = 3 + 2 * tonumber(ARGV[10])
-local at = 12
+local last_window = 3 + 2 * tonumber(ARGV[11])
+local at = 13
 local function take()
   local value = ARGV[at]
   at = at + 1
@@ -81,7 +81,8 @@ local now = redis.call('TIME')
 local time = tonumber(now[1]) * 1000000 + tonumber(now[2])
 local next_revision = string.format('%.0f', math.max(time, (tonumber(revision) or 0) + 1))
 redis.call('HSET', KEYS[1], 'revision', next_revision, 'offset', ARGV[3], 'timestamp', ARGV[4], 'hash', ARGV[5],
-  'target', ARGV[6], 'layout', ARGV[7], 'ahead', ARGV[8], 'rollbacks', ARGV[9])
+  'target', ARGV[6], 'layout', ARGV[7], 'ahead', ARGV[8], 'rollbacks', ARGV[9],
+  'withheld_until', ARGV[10])
 if ARGV[1] ~= '' then
   redis.call('HSET', KEYS[1], 'server', ARGV[1])
 end

@@ -187,6 +187,7 @@ class RedisStore(Deadlines):
             LAYOUT,
             checkpoint.ahead,
             rollbacks_text(checkpoint),
+            checkpoint.withheld_until,
         ]
         args += (len(writes), int(not all(write.frees for write in writes)))
         lists = Lists()

@@ -25,6 +25,7 @@ STATE = (
     b"server",
     b"ahead",
     b"rollbacks",
+    b"withheld_until",
 )
 Command = tuple[str, str, Sequence[str | bytes | int]]
 """A key, a command and its other arguments."""
@@ -95,6 +96,7 @@ def checkpoint_of(state: dict[bytes, bytes], node: Node) -> Checkpoint | None:
             # Where it is not said which conversations are not that far, none is known to be.
             ahead=int(state.get(b"ahead", b"-1")) if b"rollbacks" in state else -1,
             rollbacks=_rollbacks_of(state.get(b"rollbacks", b"")),
+            withheld_until=int(state.get(b"withheld_until", b"0")),
         )
     except (KeyError, ValueError):
         return None

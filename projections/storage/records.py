@@ -41,6 +41,8 @@ class Checkpoint:
     not know it either. ``ahead``: the offset up to which all
     conversations but those of ``rollbacks`` are folded, where that is beyond ``offset``: each of
     those is being restored, and folded up to before the offset of its rollback.
+    ``withheld_until``: the time (ms) until which no reader may be served, because the partition is
+    folded on in another generation.
     """
 
     revision: str = ""
@@ -51,6 +53,7 @@ class Checkpoint:
     unverified: bool = False
     ahead: int = -1
     rollbacks: tuple[tuple[str, int], ...] = ()
+    withheld_until: int = 0
     ahead_ms: int = field(default=-1, compare=False)
     """The ``timestamp`` up to ``ahead``, where this process folded it; not stored."""
 

@@ -38,6 +38,8 @@ HOLD = 10.0
 free after so long.
 """
 RENEW = 2.0
+HEARD = 60.0
+"""Seconds within which all processes hear of a switch."""
 SETTLE = 0.5
 
 
@@ -283,13 +285,29 @@ async def heal_to_live(store: WindowStore, live: int, number: int, partition: in
                 return
             await asyncio.sleep(SETTLE)  # it was lost: a worker is about to heal it
             continue
-        marked = replace(new, target=max(old.latest, old.target))
+        marked = replace(new, target=max(old.latest, old.target), withheld_until=0)
         if (await store.apply(number, partition, marked, [])).verdict is Verdict.APPLIED:
             return
     raise Healing(
         f"partition {partition} of generation {live} or {number} is healing or being written: try"
         " again shortly"
     )
+
+
+async def withhold(store: WindowStore, former: int, partition: int) -> None:
+    """Keep the former generation's partition from readers for :data:`HEARD` seconds: those that
+    have not heard of the switch would be served older windows than others are.
+
+    To be called before the live generation is folded on. Where others keep writing the former one,
+    it stays as it is. Raises :class:`RedisUnavailable`.
+    """
+    for _ in range(ATTEMPTS):
+        found = await store.checkpoint(former, partition)
+        if found is None:
+            return
+        marked = replace(found, withheld_until=int((time.time() + HEARD) * 1000))
+        if (await store.apply(former, partition, marked, [])).verdict is Verdict.APPLIED:
+            return
 
 
 async def drop(control: Control, store: WindowStore, number: int) -> int:

@@ -199,7 +199,9 @@ def find_start(
     # What a healing that was cut off left under a checkpoint of no record may be of another log
     # than this one is now.
     nothing = stored is None or (stored.offset < 0 and (other or end > 0))
-    checkpoint = Checkpoint() if stored is None or nothing else replace(stored, unverified=False)
+    checkpoint = Checkpoint()
+    if stored is not None and not nothing:
+        checkpoint = replace(stored, unverified=False, withheld_until=0)
     seen = max(committed - 1, served)
     if seen <= checkpoint.latest:
         # Windows that are ahead of the checkpoint are as readers have seen them.

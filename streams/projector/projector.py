@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
@@ -24,6 +25,7 @@ from projections.storage.protocol import WindowStore
 from projections.storage.records import Checkpoint
 from projections.window.window import Window
 from streams.control.control_topic import Control
+from streams.control.generations import HEARD, withhold
 from streams.log.log import Log, Row
 from streams.log.retention import check_beginning
 from streams.log.rollback_history import Copies, fetch_needed, takes_long
@@ -104,6 +106,7 @@ class Projector(Folder[Partition]):
         self._tenants: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._slices = TimeSlices()
         self._heals_from_snapshots = False
+        self._switched = -math.inf
         self._counts = ProjectorCounts(metrics, self.runtime, store)
         metrics.read(SNAPSHOTS, lambda: {(): self.snapshots.written})
 
@@ -219,6 +222,8 @@ class Projector(Folder[Partition]):
             self.runtime.prepare_again(number, 0.0)
         live = self.control.state.live_generation
         if live.number != self.generation:
+            if self.generation:
+                self._switched = time.monotonic()
             self.generation = live.number
             self.rules = self.control.state.rules(live)
             self.runtime.unprepared |= set(self.partitions)
@@ -229,6 +234,9 @@ class Projector(Folder[Partition]):
     async def prepare(self, number: int, committed: int) -> Prepared[Partition] | None:
         """Find where the partition goes on, and write until where it heals."""
         generation, rules = self.generation, self.rules
+        former = self.control.state.former
+        if former is not None and time.monotonic() < self._switched + HEARD:
+            await withhold(self.store, former, number)
         start = await self._start_of(number, generation, committed)
         partition = Partition(
             number,

@@ -13,10 +13,8 @@ from projections.names import Key
 from projections.storage.protocol import WindowReader
 from projections.storage.records import Checkpoint
 from streams.control.control_topic import Control
+from streams.control.generations import HEARD
 from streams.log.log import Log
-
-HEARD = 60.0
-"""Seconds after this process has heard of a switch within which all others hear of it, too."""
 
 
 class FormerGeneration:
@@ -41,7 +39,7 @@ class FormerGeneration:
         """Whether the former generation holds later windows of a conversation, or of a tenant, than
         those that were read with ``live``: somebody may have been served these.
 
-        False from :data:`HEARD` seconds after the switch on. Raises :class:`RedisUnavailable`, and
+        False from ``HEARD`` seconds after the switch on. Raises :class:`RedisUnavailable`, and
         :class:`KafkaUnavailable` where it is ahead.
         """
         state = self._control.state

@@ -4,6 +4,7 @@ served are refused.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple, TypeVar
 
@@ -222,6 +223,7 @@ class StoredWindows:
         if (
             checkpoint is None
             or checkpoint.heals(whose)
+            or checkpoint.withheld_until > time.time() * 1000
             or await self._former.is_ahead(whose, partition, checkpoint)
             or await self._stepped_back(partition, checkpoint.latest, before)
         ):

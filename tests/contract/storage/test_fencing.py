@@ -55,6 +55,24 @@ async def test_what_another_server_holds_is_not_served_before_its_writer_confirm
     assert checkpoint is not None and not checkpoint.unverified and not checkpoint.healing
 
 
+async def test_until_when_readers_are_not_served_is_as_it_was_written_last(
+    store: WindowStore, generation: int
+) -> None:
+    revision = await begin(store, generation, write(put={b"0": b"1"}))
+    now = replace(at(revision, 0), withheld_until=1_234_567)
+    answer = await store.apply(generation, 0, now, [])
+    for checkpoint in (
+        await store.checkpoint(generation, 0),
+        (await store.read(generation, 0, [A]))[0],
+        (await store.fields(generation, 0, A, [b"h"]))[0],
+        (await store.head(generation, 0, A))[0],
+    ):
+        assert checkpoint == replace(now, revision=answer.revision)
+    await store.apply(generation, 0, at(answer.revision, 0), [])
+    after = await store.checkpoint(generation, 0)
+    assert after is not None and after.withheld_until == 0
+
+
 async def test_every_write_has_a_revision_of_its_own(store: WindowStore, generation: int) -> None:
     revisions = [await begin(store, generation)]
     for i in range(1, 6):

@@ -5,13 +5,14 @@ others read.
 from __future__ import annotations
 
 import asyncio
+import copy
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from projections.errors import ThreadfoldError
+from projections.errors import Healing, ThreadfoldError
 from projections.events.validation import make_record
 from projections.names import Key
 from streams.control.control_topic import Control
@@ -28,6 +29,7 @@ from tests.support.rebuilds import EVENTS, KEYS, POLICY, caught_up, forgotten, i
 from tests.support.worker import until
 from threadfold.cli.common import CONFIG_FILE
 from threadfold.cli.configuration import write_config
+from threadfold.service.stored_windows import StoredWindows
 
 
 @pytest.mark.long
@@ -232,6 +234,34 @@ async def test_readers_see_one_generation_or_the_other_through_switches_there_an
         ).differing == []
 
 
+async def test_a_reader_that_has_not_heard_of_a_switch_is_served_nothing_older_than_others(
+    runtime: Runtime, settings: Settings
+) -> None:
+    await until(lambda: caught_up(runtime))
+    control, log, key = runtime.control, runtime.log, KEYS[0]
+    first = (await control.sync()).live
+    deaf = Control(settings)
+    deaf.state = copy.copy(control.state)
+    early, late = (StoredWindows(runtime.store, one, lambda: log, 0) for one in (control, deaf))
+    await late.read(key)
+    report = await rebuild(settings, control, log, runtime.store, policy=POLICY, switch=True)
+    await until(lambda: served(runtime))
+    flat = {"type": "message", "role": "user", "content": "after the switch"}
+    await log.append(
+        [make_record(key, flat, where="e", now="2026-01-01T00:00:00Z", new_id="after-the-switch")]
+    )
+    await until(lambda: caught_up(runtime))
+    await early.read(key)
+    with pytest.raises(Healing):
+        await late.read(key)
+    assert first is not None
+    await rebuild(settings, control, log, runtime.store, number=first, switch=True)
+    await until(lambda: served(runtime))
+    newest, _ = await early.read(key)
+    assert (await late.read(key))[0].latest == newest.latest
+    await forgotten(settings, runtime, report.generation)
+
+
 async def served(runtime: Runtime) -> bool:
     live = runtime.control.state.live
     owned = [p for p in runtime.projector.partitions.values() if p.generation == live]
@@ -263,8 +293,6 @@ class Readers:
         self.wrong: list[str] = []
 
     async def read(self, backend: Any, key: Key, stop: asyncio.Event) -> None:
-        from projections.errors import Healing
-
         seen, at = -1, asyncio.get_running_loop().time()
         while not stop.is_set():
             try:

@@ -222,6 +222,14 @@ def test_a_partition_with_a_restore_under_way_heals_only_where_windows_went_back
     )
 
 
+def test_who_goes_on_with_a_partition_serves_it_again() -> None:
+    withheld = replace(RESTORING, withheld_until=10**15)
+    start = find_start(
+        0, StoredPlace(withheld, 0, 200, other=False), committed=101, served=-1, accept=False
+    )
+    assert start.checkpoint == RESTORING
+
+
 async def test_a_log_that_is_shorter_than_windows_that_are_ahead_is_another_one(
     log: ShortLog,
 ) -> None:

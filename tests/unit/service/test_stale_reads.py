@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 
 import pytest
@@ -10,9 +11,10 @@ from projections.errors import Healing
 from projections.names import Key
 from projections.storage.records import Checkpoint
 from streams.control.control_topic import Control
+from streams.control.generations import HEARD
 from streams.settings.settings import Settings
 from tests.support.clock import Clock
-from threadfold.service.former_generation import HEARD, FormerGeneration
+from threadfold.service.former_generation import FormerGeneration
 from threadfold.service.stored_windows import StoredWindows
 from threadfold.testing import MemoryLog, MemoryStore
 
@@ -86,6 +88,16 @@ async def test_only_conversations_that_are_restored_wait_where_the_others_are_as
     for checkpoint in (early, unknown):
         with pytest.raises(Healing):
             await windows.check_served(Key("acme", "other"), 0, checkpoint, -1)
+
+
+async def test_a_partition_that_is_folded_on_in_another_generation_is_not_served_for_a_while(
+    windows: StoredWindows,
+) -> None:
+    now = int(time.time() * 1000)
+    with pytest.raises(Healing):
+        await windows.check_served(KEY, 0, replace(at(100), withheld_until=now + 60_000), -1)
+    passed = replace(at(100), withheld_until=now)
+    assert await windows.check_served(KEY, 0, passed, -1) == passed
 
 
 async def test_a_conversation_that_is_restored_is_as_old_as_its_rollback_and_others_are_not() -> (
