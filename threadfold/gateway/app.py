@@ -212,30 +212,37 @@ class Gateway:
 
     @asynccontextmanager
     async def _lifespan(self, _: object) -> AsyncIterator[None]:
-        state, connection = self.state, self.state.connection
         connecting = asyncio.create_task(self._connect(), name="gateway-connecting")
         try:
             yield
         finally:
-            await end_tasks([connecting, connection.check])
-            if state.live is not None:
-                await state.live.stop()
-                state.live = None
-            if state.tasks is not None:
-                await state.tasks.stop()
-                state.tasks = None
-            if state.hour is not None:
-                await state.hour.stop()
-                state.hour = None
-            await connection.credentials.close()
-            if self._reporter is not None:
-                await self._reporter.stop()
-            if connection.quotas is not None:
-                await connection.quotas.stop()
-            if connection.backend is not None:
-                await connection.backend.stop()
-            connection.backend = connection.quotas = state.memory = None
-            await self._processes.close()
+            try:
+                await self._close(connecting)
+            except asyncio.CancelledError:
+                # The process ends after a second signal. Starlette would log a traceback.
+                logger.warning("the gateway ends before its connections are closed")
+
+    async def _close(self, connecting: asyncio.Task[None]) -> None:
+        state, connection = self.state, self.state.connection
+        await end_tasks([connecting, connection.check])
+        if state.live is not None:
+            await state.live.stop()
+            state.live = None
+        if state.tasks is not None:
+            await state.tasks.stop()
+            state.tasks = None
+        if state.hour is not None:
+            await state.hour.stop()
+            state.hour = None
+        await connection.credentials.close()
+        if self._reporter is not None:
+            await self._reporter.stop()
+        if connection.quotas is not None:
+            await connection.quotas.stop()
+        if connection.backend is not None:
+            await connection.backend.stop()
+        connection.backend = connection.quotas = state.memory = None
+        await self._processes.close()
 
     async def _connect(self) -> None:
         """Try until it is connected; after that the clients reconnect by themselves."""
